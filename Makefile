@@ -7,7 +7,7 @@ STD = c99
 COMPILE = $(CC) -std=$(STD) -pthread -I. $(CPPFLAGS) $(CFLAGS)
 EXE = # how the name of a program ends
 
-PROGRAMS = $(filter-out cluster$(EXE),$(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c tools/lab/*.c)))))
+PROGRAMS = $(filter-out cluster$(EXE) serve$(EXE),$(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c tools/lab/*.c)))))
 TESTS = $(patsubst tests/%.c,$(BUILD)/%$(EXE),$(sort $(wildcard tests/test_*.c)))
 FUZZERS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz_*.c)))
 PARTS = $(wildcard src/*.h src/*/*.h)
@@ -39,6 +39,7 @@ help:
 	@echo 'make riscv     the same for RISC-V with vectors; needs clang 17 or newer, riscv64-linux-gnu-gcc and qemu-user'
 	@echo 'make pi        static specdec and specdec-bench to copy to a Raspberry Pi; needs aarch64-linux-gnu-gcc'
 	@echo 'make cluster   build/cluster, for a model on several machines; needs MPI (mpicc)'
+	@echo 'make serve     build/serve, the model behind HTTP, with a page to talk to it; needs libmicrohttpd and jansson'
 	@echo 'make windows   the programs and most tests built for Windows, the tests run; needs x86_64-w64-mingw32-gcc and wine'
 	@echo 'make install   header, programs, manual pages and what pkg-config and CMake ask for, below PREFIX (/usr/local), behind'
 	@echo '               DESTDIR; make uninstall removes them'
@@ -120,6 +121,20 @@ cluster:
 	@command -v $(MPICC) > /dev/null || { echo 'make cluster: $(MPICC) is missing (Debian: apt-get install libopenmpi-dev openmpi-bin)'; exit 1; }
 	@$(MAKE) CC=$(MPICC) $(BUILD)/cluster
 
+# A model behind HTTP. Its page is in the program.
+SERVE_PAGE = $(addprefix examples/serve/page.,html css js)
+
+serve:
+	@for name in microhttpd jansson; do echo "#include <$$name.h>" | $(COMPILE) -x c -fsyntax-only - 2> /dev/null || { \
+	    echo "make serve: $$name.h is missing (Debian: apt-get install libmicrohttpd-dev libjansson-dev)"; exit 1; }; done
+	@$(MAKE) $(BUILD)/serve
+
+$(BUILD)/serve_page.c: $(SERVE_PAGE) tools/page.sh | $(BUILD)
+	@sh tools/page.sh $(SERVE_PAGE) > $@.new && mv $@.new $@
+
+$(BUILD)/serve: examples/serve.c $(wildcard examples/serve/*.h) $(BUILD)/serve_page.c $(OBJECTS)
+	$(COMPILE) -o $@ $< $(BUILD)/serve_page.c $(OBJECTS) $(LDFLAGS) -lmicrohttpd -ljansson -lm
+
 # The model that embedded carries in itself, and the memory that it declares for it.
 EMBEDDED_MODEL = examples/models/tiny-stories-draft-q8_0.gguf
 EMBEDDED_CONTEXT = 256
@@ -135,7 +150,7 @@ tests: $(TESTS)
 # Two at a time, the longest first, but for those that watch the clock.
 ALONE_TESTS = $(patsubst %,$(BUILD)/test_%$(EXE),async engine text)
 LONG_TESTS = tests/test_programs.sh $(patsubst %,$(BUILD)/test_%$(EXE),conformance triforce) tests/test_bindings.sh tests/test_files.sh
-BESIDE_TESTS = $(LONG_TESTS) $(filter-out $(ALONE_TESTS) $(LONG_TESTS),$(TESTS)) tests/test_parts.sh tests/test_real.sh
+BESIDE_TESTS = $(LONG_TESTS) $(filter-out $(ALONE_TESTS) $(LONG_TESTS),$(TESTS)) tests/test_parts.sh tests/test_real.sh tests/test_serve.sh
 RUN_ALL = WATCH=$$PPID BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) -- $(ALONE_TESTS)
 
 # Two compilers at a time, unless it is said how many.
@@ -351,7 +366,7 @@ uninstall:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all install uninstall help header tests test check check-full cluster arm arm-kernels arm32 bigendian riscv pi windows fuzz demo model model-pair \
+.PHONY: all install uninstall help header tests test check check-full cluster serve arm arm-kernels arm32 bigendian riscv pi windows fuzz demo model model-pair \
     model-gemma chat bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:

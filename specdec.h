@@ -92,20 +92,20 @@
 
    CONTENTS (search for the marker, >>room/part)
 
-     >>base/ base os pool lane op
+     >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles planes
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
-         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
+         neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop
-         template template_write template_method template_filter template_token template_parse template_run chat
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+         template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
-     >>forward/ context screen multiply rows latent attention recurrent step
-     >>speculation/ heads sample settle tree verify ngram ngram_file retrieve constrained draft levels draft_model
-         draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
-     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
-         fields save enter
+     >>forward/ context screen multiply rows latent streams attention recurrent step
+     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
+         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+     >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
+         api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
      >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
 
@@ -276,17 +276,62 @@ typedef struct specdec_bias {
     float bias;
 } specdec_bias;
 
-/* How tokens are chosen. {0}: greedily. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
+/* Samplers: X(NAME, name in lists), in their default order, which is that of llama.cpp. */
+#define SPECDEC_SAMPLERS(X) \
+    X(PENALTIES, "penalties") \
+    X(DRY, "dry") \
+    X(TOP_N_SIGMA, "top_n_sigma") \
+    X(TOP_K, "top_k") \
+    X(TYPICAL, "typ_p") \
+    X(TOP_P, "top_p") \
+    X(MIN_P, "min_p") \
+    X(XTC, "xtc") \
+    X(TEMPERATURE, "temperature")
+
+typedef enum specdec_sampler {
+    SPECDEC_SAMPLER_NONE,
+#define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
+    SPECDEC_SAMPLERS(SPECDEC__SAMPLER)
+#undef SPECDEC__SAMPLER
+    SPECDEC_SAMPLER_COUNT
+} specdec_sampler;
+
+#define SPECDEC__SAMPLER_NAME(NAME, name) "|" name
+#define SPECDEC_SAMPLER_NAMES (&"" SPECDEC_SAMPLERS(SPECDEC__SAMPLER_NAME)[1]) /* "penalties|dry|..." */
+
+/* How tokens are chosen. {0}: greedily. Biases come first, then the samplers in their order. All of them are functions
+   of the text, its position and the seed, so that a sequence with draft tokens is one without. */
 typedef struct specdec_sampling {
-    float temperature;         /* up to 1e6; 0: greedy, everything below but penalty and biases is then ignored */
+    float temperature;         /* up to 1e6; 0: greedy: of all below only biases, penalties and dry_ then count */
     int32_t top_k;             /* keep the k best; 0: off */
-    float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
+    float top_p;               /* keep the fewest best that hold this probability (of what is left); 0 or 1: off */
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* up to 1e6; divides positive logits of recent tokens, multiplies others; 0 or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
     int bias_count;
+    float frequency_penalty;   /* times how often a token is in that window is taken from its logit; 0: off */
+    float presence_penalty;    /* is taken from the logits of all tokens in that window; 0: off */
+    float dry_multiplier;      /* of what is taken from a token that would lengthen a repetition: dry_multiplier *
+                                  dry_base^(its length - dry_allowed_length), from that length on; 0: off */
+    float dry_base;            /* from 1 on; 0: 1.75 */
+    int32_t dry_allowed_length; /* 0: 2 */
+    int32_t dry_window;        /* tokens that are searched for repetitions; 0: all that are handed over */
+    char dry_breakers[16];     /* characters: a repetition does not go on across a token that has one of them; "": line
+                                  feed : " *   (only in engines, whose tokens have characters) */
+    float top_n_sigma;         /* keep logits not further below the best than so many standard deviations; 0: off */
+    float typical_p;           /* keep the fewest whose surprise is nearest the mean and that hold this probability;
+                                  0 or 1: off */
+    float xtc_probability;     /* that at a position all but the least probable of those at least xtc_threshold probable
+                                  are removed; 0: off */
+    float xtc_threshold;       /* 0: 0.1; above 0.5: off */
+    float temperature_range;   /* the temperature is up to so much lower or higher, by the entropy; 0: off */
+    float temperature_exponent; /* of the entropy over the largest possible one; 0: 1 */
+    float mirostat_tau;        /* surprise, in bits, that an answer's tokens shall have in the mean: mirostat 2, which
+                                  follows biases and temperature; other samplers do not count then. 0: off */
+    float mirostat_rate;       /* how fast it learns; 0: 0.1 */
+    unsigned char samplers[16]; /* which samplers, in which order (specdec_sampler), 0 behind the last; {0}: all */
 } specdec_sampling;
 
 #define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
@@ -314,6 +359,8 @@ typedef struct specdec_settings {
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
     int end_token_count;
+    int min_tokens;                         /* no token that ends the answer is chosen before so many are written */
+    int ignore_end;                         /* not 0: the model's tokens that end an answer are never chosen */
     const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
                                                NULL: nothing. Where it is complete, the model may end the answer; where
                                                nothing more can follow, the answer ends. Where only one continuation is
@@ -476,6 +523,32 @@ typedef struct specdec_config {
     X("seed", sampling.seed, SEED, 0, 0, NULL, "the text is a function of prompt, models, flags and seed (0)") \
     X("biases", sampling.biases, POINTER, 0, 0, NULL, "what is added to the logits of some tokens") \
     X("bias_count", sampling.bias_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("frequency_penalty", sampling.frequency_penalty, REAL, -1e3, 1e3, NULL, \
+      "against repetition, for each time that a token is there; 0: off (0)") \
+    X("presence_penalty", sampling.presence_penalty, REAL, -1e3, 1e3, NULL, "the same, once a token is there (0)") \
+    X("dry_multiplier", sampling.dry_multiplier, REAL, 0, 1e6, NULL, \
+      "DRY: against lengthening what was written before; 0: off (0)") \
+    X("dry_base", sampling.dry_base, REAL, 1, 1e6, NULL, "its base; 0: 1.75 (0)") \
+    X("dry_allowed_length", sampling.dry_allowed_length, INTEGER, 0, 1 << 24, NULL, \
+      "repetitions of fewer tokens are left alone; 0: 2 (0)") \
+    X("dry_window", sampling.dry_window, INTEGER, 0, 1 << 24, NULL, "tokens it looks back; 0: all (0)") \
+    X("dry_breakers", sampling.dry_breakers, CHARACTERS, 0, 15, NULL, \
+      "characters that end a repetition (line feed, colon, quotation mark, star)") \
+    X("top_n_sigma", sampling.top_n_sigma, REAL, 0, 1e6, NULL, \
+      "logits within N standard deviations of the best; 0: off (0)") \
+    X("typical_p", sampling.typical_p, REAL, 0, 1, NULL, \
+      "sample among the most typical that hold this probability; 0 or 1: off (1)") \
+    X("xtc_probability", sampling.xtc_probability, REAL, 0, 1, NULL, \
+      "XTC: how often all but the least of the probable tokens are removed; 0: off (0)") \
+    X("xtc_threshold", sampling.xtc_threshold, REAL, 0, 1, NULL, "from which probability on; 0: 0.1 (0)") \
+    X("temperature_range", sampling.temperature_range, REAL, 0, 1e6, NULL, \
+      "the temperature is up to so much lower or higher, by the entropy; 0: off (0)") \
+    X("temperature_exponent", sampling.temperature_exponent, REAL, 0, 1e3, NULL, "of the entropy there; 0: 1 (0)") \
+    X("mirostat_tau", sampling.mirostat_tau, REAL, 0, 1e3, NULL, \
+      "mirostat 2: the surprise in bits that tokens shall have, in place of other samplers; 0: off (0)") \
+    X("mirostat_rate", sampling.mirostat_rate, REAL, 0, 1e3, NULL, "how fast it learns; 0: 0.1 (0)") \
+    X("samplers", sampling.samplers, SEQUENCE, 0, 0, SPECDEC_SAMPLER_NAMES, \
+      "samplers in their order, separated by ; (penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)") \
     X("max_tokens", max_tokens, INTEGER, 0, 1 << 24, NULL, \
       "tokens after a prompt, at most; 0: as many as the context holds (0)") \
     X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
@@ -483,6 +556,8 @@ typedef struct specdec_config {
     X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
     X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
     X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("min_tokens", min_tokens, INTEGER, 0, 1 << 24, NULL, "the answer does not end before so many tokens (0)") \
+    X("ignore_end", ignore_end, SWITCH, 0, 1, NULL, "the model's tokens that end an answer are never chosen") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
@@ -563,6 +638,8 @@ typedef enum specdec_field_kind {
     SPECDEC_FIELD_WORD,    /* a string */
     SPECDEC_FIELD_FILE,    /* a path */
     SPECDEC_FIELD_LIST,    /* strings of low to high bytes: one more each time */
+    SPECDEC_FIELD_CHARACTERS, /* an array of char that holds the string */
+    SPECDEC_FIELD_SEQUENCE, /* an array of bytes: words that ; separates, as their places from 1 on */
     SPECDEC_FIELD_POINTER  /* not from a text */
 } specdec_field_kind;
 
@@ -727,11 +804,107 @@ typedef struct specdec_message {
    UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
+/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. What a caller hands
+   over may have SPECDEC_WHOLE_STRING as its length; bytes NULL: there is none. */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
 } specdec_text;
+
+/* ---- Conversations with thoughts, tools and parts. ------------------------------------------------------------------
+
+   These two calls take a whole conversation, each time, and put it in the place of what the sequence holds: the tokens
+   that both begin with stay, so that of a conversation that has grown only what is new is prefilled, and of one whose
+   template rewrites earlier turns (as thoughts are dropped) what follows the change. Then the answer follows, by
+   specdec_next, or in parts by specdec_next_part. */
+
+/* A call of a tool. */
+typedef struct specdec_tool_call {
+    specdec_text id, name; /* the id may be missing */
+    specdec_text arguments; /* a JSON object */
+} specdec_tool_call;
+
+/* A message of such a conversation. */
+typedef struct specdec_chat_message {
+    const char *role;               /* "system", "developer", "user", "assistant", "tool": what the template knows */
+    specdec_text content;           /* none: null */
+    specdec_text thoughts;          /* of an assistant (reasoning_content) */
+    const specdec_tool_call *calls; /* (call_count) of an assistant */
+    int call_count;
+    specdec_text call_id, name;     /* of a tool: the call that this is the result of, and the tool's name */
+} specdec_chat_message;
+
+typedef enum specdec_tool_choice {
+    SPECDEC_TOOLS_AUTO,     /* the model writes text or calls */
+    SPECDEC_TOOLS_NONE,     /* text: the template is given no tools */
+    SPECDEC_TOOLS_REQUIRED  /* a call; of `tool`, if that is named */
+} specdec_tool_choice;
+
+/* A conversation; {0} with messages is good. */
+typedef struct specdec_chat_input {
+    const specdec_chat_message *messages; /* (count) */
+    int count;
+    specdec_text tools;   /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
+    specdec_tool_choice tool_choice;
+    specdec_text tool;      /* the name of the one that must be called */
+    specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
+    int continues;          /* not 0: the last message, an assistant's, is continued instead of closed */
+    int special;            /* not 0: control tokens that messages spell are control tokens; else they are plain text */
+} specdec_chat_input;
+
+/* Puts a conversation into the sequence, as the model's template writes it, with what makes the model answer. Errors:
+   as specdec_chat; FORMAT: what should be JSON is not, or not of this form. A failed call changes nothing. */
+SPECDEC_DEF specdec_result specdec_chat_messages(specdec *engine, const specdec_chat_input *input);
+
+/* The same from one JSON text, such as the body of a request to /v1/chat/completions: of its members, messages (content
+   may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and continue_final_message count. */
+SPECDEC_DEF specdec_result specdec_chat_json(specdec *engine, const char *json, size_t length);
+
+/* What a part of an answer is. */
+typedef enum specdec_part_kind {
+    SPECDEC_PART_CONTENT,
+    SPECDEC_PART_THOUGHT,
+    SPECDEC_PART_NAME,      /* of the tool that a call is of: it begins a call */
+    SPECDEC_PART_ARGUMENTS, /* of a call, as they grow: together a JSON object */
+    SPECDEC_PART_END        /* a call is whole (no text) */
+} specdec_part_kind;
+
+typedef struct specdec_part {
+    specdec_part_kind kind;
+    int call;          /* the number of the call in its answer, from 0; else -1 */
+    specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
+} specdec_part;
+
+/* The next part of the answer, without the model's marks. OK with a part, or DONE without one. Take an answer by this
+   call or by specdec_next, not by both. Other errors are those of specdec_next. */
+SPECDEC_DEF specdec_result specdec_next_part(specdec *engine, specdec_part *part);
+
+/* The same without a step, as specdec_take. PENDING: nothing is ready. */
+SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part);
+
+/* Takes an answer apart without an engine. Its members are its own. */
+typedef struct specdec_splitter {
+    const void *calls, *thoughts; /* rows of the tables of marks */
+    const char *input;            /* (length) what was pushed and not looked at yet */
+    size_t length;
+    uint32_t stack;
+    int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
+    int numbers[12], ends[12];
+    unsigned char kinds[12];
+    char hold[96], note[160], bytes[1200];
+} specdec_splitter;
+
+/* Begins an answer. calls, thoughts: names of the marks that the model writes, as in specdec_model_info; NULL: none.
+   inside: the prompt has begun a thought already. Errors: ARGUMENT (an unknown name). */
+SPECDEC_DEF specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts,
+                                                  int inside);
+
+/* Hands over the next bytes of an answer, control tokens spelled out, which must stay until all parts are taken; NULL:
+   the answer has ended. */
+SPECDEC_DEF void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length);
+
+/* The next part of what was pushed. Returns 0 when more must be pushed first. */
+SPECDEC_DEF int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part);
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
@@ -947,8 +1120,9 @@ typedef struct specdec_candidates {
     int greedy;               /* not zero: no noise, the best logit wins */
 } specdec_candidates;
 
-/* Turns logits[vocab] into candidates: biased, penalised, filtered, shifted so that the best is 0, divided by the
-   temperature. recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped).
+/* Turns logits[vocab] into candidates: biased, then by the samplers in their order, shifted so that the best is 0, the
+   temperature included. recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped);
+   its length is the position of XTC's noise; mirostat begins as an answer does.
    out->items must have room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At
    temperature 0 every token stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float
@@ -1310,6 +1484,7 @@ typedef struct specdec_model_info {
     const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
     int has_template;                       /* it brings a chat template, recognised or not */
+    const char *call_format, *thought_format; /* how it writes calls of tools and thoughts; NULL: not known */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
     int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
@@ -1335,7 +1510,8 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
     X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
     X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
     X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
-    X(specdec_conversation) X(specdec_field)
+    X(specdec_conversation) X(specdec_field) X(specdec_tool_call) X(specdec_chat_message) X(specdec_chat_input) \
+    X(specdec_part) X(specdec_splitter)
 
 /* Version, sizes and the places of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)
@@ -5664,6 +5840,8 @@ typedef struct specdec__recurrence {
                            uint64_t noise_row, uint32_t first)) \
     /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */ \
     X(isa, weights, void, (const float *logits, int count, float best, float temperature, float *p)) \
+    /* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too. */ \
+    X(isa, mass, void, (const float *logits, int count, float best, float least, double *sums)) \
     /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. \
        The products are exact: high and low are floats in doubles. */ \
     X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \
@@ -18317,6 +18495,1132 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>text/answer: answers taken apart: content, thoughts, calls of tools, by tables of the marks that models write.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* How the name and the arguments of a call are written. */
+enum {
+    SPECDEC__CALLS_JSON,    /* a JSON object with both, or a list of such */
+    SPECDEC__CALLS_NAMED,   /* the name, then a JSON object */
+    SPECDEC__CALLS_PAIRS,   /* the name, then a name and a value for each argument */
+    SPECDEC__CALLS_PYTHON,  /* name(argument=value, ...) */
+    SPECDEC__CALLS_BRACES,  /* name{argument:value,...}, strings between marks */
+    SPECDEC__CALLS_CHANNEL  /* messages with headers (gpt-oss) */
+};
+
+enum {
+    SPECDEC__CALLS_KEYED = 1, /* JSON: {NAME: arguments} */
+    SPECDEC__CALLS_BARE = 2,  /* JSON: without a mark, where the answer begins with such an object */
+    SPECDEC__CALLS_PATH = 4,  /* the name is written as functions.NAME, and may have a number behind a colon */
+    SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
+};
+
+/* How a family of models writes calls. Marks that are NULL are not written. */
+typedef struct specdec__calls {
+    const char *name;
+    int form, flags;
+    const char *section, *mark, *id; /* before all calls; before each one; between its id and its name */
+    const char *middle;              /* between the name and the arguments; "": white space, or "<" */
+    const char *close, *end;         /* behind a call, behind all calls */
+    const char *key_begin, *key_end, *value_begin, *value_end; /* around the name and the value of an argument */
+    const char *begin, *behind, *finish; /* what is written before the name, between name and arguments, and behind */
+} specdec__calls;
+
+/* How a family of models writes thoughts. */
+typedef struct specdec__thoughts {
+    const char *name, *open, *close;
+    const char *around[4]; /* marks of content, which are dropped */
+} specdec__thoughts;
+
+#define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's wide bar, and its low block */
+#define SPECDEC__BLOCK "\xe2\x96\x81"
+#define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR words SPECDEC__BAR ">"
+
+/* The first row that takes a known call apart which the template has written is the template's. */
+static const specdec__calls specdec__call_table[] = {
+    {"hermes", SPECDEC__CALLS_JSON, 0, NULL, "<tool_call>", NULL, NULL, "</tool_call>", NULL, NULL, NULL, NULL, NULL,
+     "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
+    {"mistral", SPECDEC__CALLS_NAMED, 0, NULL, "[TOOL_CALLS]", NULL, "[ARGS]", NULL, NULL, NULL, NULL, NULL, NULL,
+     "[TOOL_CALLS]", "[ARGS]", ""},
+    {"mistral-list", SPECDEC__CALLS_JSON, 0, NULL, "[TOOL_CALLS]", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+     "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {"deepseek-r1", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), NULL, "\n```json\n",
+     "```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), "\n```json\n",
+     "\n```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
+    {"deepseek-v3", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"), NULL,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
+     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
+    {"deepseek-v4", SPECDEC__CALLS_PAIRS, 0, "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
+     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", NULL, "\">",
+     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke>", "</" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
+     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter name=\"", ">", NULL,
+     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter>",
+     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>\n<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", "\">\n",
+     NULL},
+    {"kimi", SPECDEC__CALLS_NAMED, SPECDEC__CALLS_PATH, "<|tool_calls_section_begin|>", "<|tool_call_begin|>", NULL,
+     "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>", NULL, NULL, NULL, NULL,
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.", ":0<|tool_call_argument_begin|>",
+     "<|tool_call_end|><|tool_calls_section_end|>"},
+    {"solar", SPECDEC__CALLS_NAMED, 0, "<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>",
+     "<|tool_call:args|>", "<|tool_call:end|>", "<|calls|>", NULL, NULL, NULL, NULL,
+     "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|><|calls|>"},
+    {"gpt-oss", SPECDEC__CALLS_CHANNEL, 0, NULL, "<|start|>", NULL, "<|message|>", "<|call|>", "<|end|>", NULL, NULL,
+     NULL, NULL, "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>"},
+    {"gemma4", SPECDEC__CALLS_BRACES, 0, NULL, "<|tool_call>call:", NULL, "{", "<tool_call|>", NULL, NULL, NULL,
+     "<|\"|>", "<|\"|>", "<|tool_call>call:", "{", "}<tool_call|>"},
+    {"lfm2", SPECDEC__CALLS_PYTHON, 0, NULL, "<|tool_call_start|>", NULL, "(", "<|tool_call_end|>", NULL, NULL, NULL,
+     NULL, NULL, "<|tool_call_start|>[", "(", ")]<|tool_call_end|>"},
+    {"granite", SPECDEC__CALLS_JSON, 0, NULL, "<|tool_call|>", NULL, NULL, "<|/tool_call|>", NULL, NULL, NULL, NULL,
+     NULL, "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {"nemotron", SPECDEC__CALLS_JSON, 0, NULL, "<TOOLCALL>", NULL, NULL, "</TOOLCALL>", NULL, NULL, NULL, NULL, NULL,
+     "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
+    {"tool-calls", SPECDEC__CALLS_JSON, 0, NULL, "<tool_calls>", NULL, NULL, "</tool_calls>", NULL, NULL, NULL, NULL,
+     NULL, "<tool_calls>[{\"name\": \"", "\", \"arguments\": ", "}]</tool_calls>"},
+    {"command-r", SPECDEC__CALLS_JSON, 0, NULL, "<|START_ACTION|>", NULL, NULL, "<|END_ACTION|>", NULL, NULL, NULL,
+     NULL, NULL, "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"", "\", \"parameters\": ",
+     "}\n]<|END_ACTION|>"},
+    {"apertus", SPECDEC__CALLS_JSON, SPECDEC__CALLS_KEYED, NULL, "<|tools_prefix|>", NULL, NULL, "<|tools_suffix|>",
+     NULL, NULL, NULL, NULL, NULL, "<|tools_prefix|>[{\"", "\": ", "}]<|tools_suffix|>"},
+    {"gigachat", SPECDEC__CALLS_JSON, 0, NULL, "function call<|role_sep|>", NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+     NULL, "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"", "\", \"arguments\": ", "}"},
+    {"glm", SPECDEC__CALLS_PAIRS, 0, NULL, "<tool_call>", NULL, "", "</tool_call>", NULL, "<arg_key>", "</arg_key>",
+     "<arg_value>", "</arg_value>", "<tool_call>", "\n", NULL},
+    {"seed", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<seed:tool_call>", "<function=", NULL, ">", "</function>",
+     "</seed:tool_call>", "<parameter=", ">", NULL, "</parameter>", "<seed:tool_call>\n<function=", ">\n", NULL},
+    {"qwen-coder", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<tool_call>", "<function=", NULL, ">", "</function>",
+     "</tool_call>", "<parameter=", ">", NULL, "</parameter>", "<tool_call>\n<function=", ">\n", NULL},
+    {"minimax", SPECDEC__CALLS_PAIRS, 0, "<minimax:tool_call>", "<invoke name=\"", NULL, "\">", "</invoke>",
+     "</minimax:tool_call>", "<parameter name=\"", "\">", NULL, "</parameter>",
+     "<minimax:tool_call>\n<invoke name=\"", "\">\n", NULL},
+    {"functionary", SPECDEC__CALLS_NAMED, 0, NULL, "<function=", NULL, ">", "</function>", NULL, NULL, NULL, NULL,
+     NULL, "<function=", ">", "</function>"},
+    {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE, NULL, "<|python_tag|>", NULL, NULL, NULL, NULL, NULL, NULL,
+     NULL, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"}};
+
+static const specdec__thoughts specdec__thought_table[] = {
+    {"think", "<think>", "</think>", {NULL}},
+    {"mistral", "[THINK]", "[/THINK]", {NULL}},
+    {"seed", "<seed:think>", "</seed:think>", {NULL}},
+    {"minimax", "<mm:think>", "</mm:think>", {NULL}},
+    {"gemma4", "<|channel>thought", "<channel|>", {NULL}},
+    {"command-r", "<|START_THINKING|>", "<|END_THINKING|>", {"<|START_TEXT|>", "<|END_TEXT|>", "<|START_RESPONSE|>",
+                                                             "<|END_RESPONSE|>"}},
+    {"apertus", "<|inner_prefix|>", "<|inner_suffix|>", {NULL}},
+    {"solar", "<|think|>", "<|end|>", {"<|begin|>assistant", "<|content|>"}},
+    {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
+    {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
+
+/* The row of a name; NULL: there is none. */
+static const specdec__calls *specdec__answer_calls(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__call_table); i++)
+        if (strcmp(specdec__call_table[i].name, name) == 0)
+            return &specdec__call_table[i];
+    return NULL;
+}
+
+static const specdec__thoughts *specdec__answer_thoughts(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__thought_table); i++)
+        if (strcmp(specdec__thought_table[i].name, name) == 0)
+            return &specdec__thought_table[i];
+    return NULL;
+}
+
+/* ---- The splitter: a machine that takes one byte after the other. */
+
+enum {
+    SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */
+    SPECDEC__ANSWER_BETWEEN,  /* before a call, between calls, or behind one */
+    SPECDEC__ANSWER_OBJECT,   /* a JSON object with name and arguments */
+    SPECDEC__ANSWER_NAME, SPECDEC__ANSWER_ARGUMENTS,
+    SPECDEC__ANSWER_PAIRS, SPECDEC__ANSWER_KEY, SPECDEC__ANSWER_VALUE_BEGIN, SPECDEC__ANSWER_VALUE,
+    SPECDEC__ANSWER_LITERAL,  /* arguments in another syntax than JSON */
+    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss) */
+};
+
+enum {
+    SPECDEC__ANSWER_INSIDE = 1,   /* a thought */
+    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until something else comes */
+    SPECDEC__ANSWER_START = 4,    /* nothing but white space has come */
+    SPECDEC__ANSWER_STRING = 8,   /* in a string, */
+    SPECDEC__ANSWER_ESCAPE = 16,  /* behind its backslash */
+    SPECDEC__ANSWER_QUOTED = 32,  /* arguments are a JSON string that spells them */
+    SPECDEC__ANSWER_BEGUN = 64,   /* the value has begun */
+    SPECDEC__ANSWER_COMMA = 128,  /* a comma stands before the next item */
+    SPECDEC__ANSWER_CALLING = 256,/* the message is a call */
+    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes, or is read */
+};
+
+enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
+
+/* The rows of a splitter. */
+static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
+
+/* Begins an answer. */
+static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const specdec__calls *calls,
+                                                  const specdec__thoughts *thoughts, int inside)
+{
+    memset(s, 0, sizeof *s);
+    s->calls = calls;
+    s->thoughts = thoughts;
+    s->call = -1;
+    s->state = calls && calls->form == SPECDEC__CALLS_CHANNEL ? SPECDEC__ANSWER_HEADER : SPECDEC__ANSWER_TEXT;
+    s->flags = inside ? SPECDEC__ANSWER_INSIDE | SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_START;
+}
+
+/* Appends bytes to the parts that are handed out. */
+static void specdec__answer_emit(specdec_splitter *s, int kind, const char *bytes, size_t count)
+{
+    const int call = kind >= SPECDEC_PART_NAME ? s->call : -1;
+    const int last = s->queued - 1;
+
+    if (count > (size_t)(SPECDEC__ANSWER_OUT - s->out))
+        count = (size_t)(SPECDEC__ANSWER_OUT - s->out); /* never: see specdec__answer_next */
+    if (last < 0 || s->kinds[last] != kind || s->numbers[last] != call || kind == SPECDEC_PART_END) {
+        if (s->queued == SPECDEC__ANSWER_QUEUE)
+            return; /* never */
+        s->kinds[s->queued] = (unsigned char)kind;
+        s->numbers[s->queued++] = call;
+    }
+    if (count)
+        memcpy(s->bytes + s->out, bytes, count);
+    s->out += (int)count;
+    s->ends[s->queued - 1] = s->out;
+}
+
+static void specdec__answer_say(specdec_splitter *s, int kind, const char *text)
+{
+    specdec__answer_emit(s, kind, text, strlen(text));
+}
+
+static int specdec__answer_is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+/* A byte inside a JSON string. */
+static void specdec__answer_escape(specdec_splitter *s, int c)
+{
+    static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f", hex[] = "0123456789abcdef";
+    const char *known = c ? strchr(meant, c) : NULL;
+    char out[7] = "\\u00";
+    const char plain = (char)c;
+
+    if (c == '"' || c == '\\' || known) {
+        out[1] = known ? names[known - meant] : plain;
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 2);
+    } else if (c < 32) {
+        out[4] = hex[c >> 4];
+        out[5] = hex[c & 15];
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 6);
+    } else {
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &plain, 1);
+    }
+}
+
+/* Compares what is held back with a mark, behind white space if `spaces`: 2: it is there, 1: it may be, 0: it is
+   not. */
+static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int spaces)
+{
+    int skip = 0, size;
+
+    while (spaces && skip < s->held && specdec__answer_is_space((unsigned char)s->hold[skip]) && mark &&
+           s->hold[skip] != mark[0])
+        skip++;
+    if (!mark || !*mark)
+        return 0;
+    size = (int)strlen(mark);
+    if (s->held - skip < size)
+        return memcmp(s->hold + skip, mark, (size_t)(s->held - skip)) == 0;
+    return s->held - skip == size && memcmp(s->hold + skip, mark, (size_t)size) == 0 ? 2 : 0;
+}
+
+/* Which of several marks is there: its number; -1: one of them may be; -2: none. */
+static int specdec__answer_find(const specdec_splitter *s, const char *const *marks, int count, int spaces)
+{
+    int i, found = -2;
+
+    for (i = 0; i < count; i++) {
+        const int fits = specdec__answer_fits(s, marks[i], spaces);
+
+        if (fits == 2)
+            return i;
+        if (fits)
+            found = -1;
+    }
+    return found;
+}
+
+/* Takes the first byte that is held back. */
+static int specdec__answer_shift(specdec_splitter *s)
+{
+    const int c = (unsigned char)s->hold[0];
+
+    memmove(s->hold, s->hold + 1, (size_t)--s->held);
+    return c;
+}
+
+/* Notes a byte of a name or a value. Returns 0 when there is no room for it. */
+static int specdec__answer_note(specdec_splitter *s, int c)
+{
+    if (s->noted == SPECDEC__ANSWER_NOTE)
+        return 0;
+    s->note[s->noted++] = (char)c;
+    return 1;
+}
+
+/* ---- Calls begin and end. */
+
+static void specdec__answer_enter(specdec_splitter *s, int state)
+{
+    s->state = state;
+    s->held = s->noted = s->depth = s->phase = 0;
+    s->flags &= SPECDEC__ANSWER_INSIDE;
+}
+
+static void specdec__answer_call(specdec_splitter *s, int state)
+{
+    specdec__answer_enter(s, state);
+    s->flags = 0;
+    s->call = s->calls_begun++;
+}
+
+static void specdec__answer_whole(specdec_splitter *s)
+{
+    specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+    specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+}
+
+/* The name was noted: arguments follow. */
+static void specdec__answer_named(specdec_splitter *s)
+{
+    static const char path[] = "functions.";
+    const specdec__calls *row = specdec__answer_row(s);
+    int from = 0, end = s->noted;
+
+    while (end && specdec__answer_is_space((unsigned char)s->note[end - 1]))
+        end--;
+    while (from < end && specdec__answer_is_space((unsigned char)s->note[from]))
+        from++;
+    if (row->flags & SPECDEC__CALLS_PATH) {
+        if ((size_t)(end - from) >= sizeof path - 1 && memcmp(s->note + from, path, sizeof path - 1) == 0)
+            from += (int)sizeof path - 1;
+        while (end > from && s->note[end - 1] >= '0' && s->note[end - 1] <= '9')
+            end--;
+        if (end > from && s->note[end - 1] == ':')
+            end--;
+        else
+            end = s->noted;
+    }
+    specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
+    specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
+                             : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
+                                                                 : SPECDEC__ANSWER_LITERAL);
+    if (row->form == SPECDEC__CALLS_NAMED)
+        return;
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "{");
+    s->stack = 1;
+    s->flags = SPECDEC__ANSWER_MEMBER;
+}
+
+/* ---- JSON. */
+
+/* A byte of arguments that are JSON, as they are; depth: brackets that are open. Returns 1 when they have ended with
+   it. */
+static int specdec__answer_raw(specdec_splitter *s, int c)
+{
+    const char byte = (char)c;
+
+    if (!(s->flags & SPECDEC__ANSWER_STRING) && specdec__answer_is_space(c) && !s->depth)
+        return 0;
+    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    s->flags |= SPECDEC__ANSWER_BEGUN;
+    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    } else if (s->flags & SPECDEC__ANSWER_STRING) {
+        s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
+    } else {
+        s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+    }
+    return !s->depth && !(s->flags & SPECDEC__ANSWER_STRING) && (c == '}' || c == ']' || c == '"');
+}
+
+/* A byte of arguments that a JSON string spells. Returns 1 at its end. */
+static int specdec__answer_unquote(specdec_splitter *s, int c)
+{
+    static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
+    const char *known;
+    char byte = (char)c;
+
+    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        known = strchr(names, c);
+        byte = known && c ? meant[known - names] : byte;
+        if (c == 'u')
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\\");
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    } else if (c == '\\' || c == '"') {
+        s->flags |= c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
+        return c == '"';
+    }
+    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    return 0;
+}
+
+/* What a member of a call is: 1: its name, 2: its arguments, 3: an object with both, 0: something else. */
+static int specdec__answer_member(const specdec_splitter *s)
+{
+    static const struct { const char *name; int role; } members[] = {
+        {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
+    size_t i;
+
+    if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
+        return 2;
+    for (i = 0; i < SPECDEC__COUNT(members); i++)
+        if (strlen(members[i].name) == (size_t)s->noted && memcmp(members[i].name, s->note, (size_t)s->noted) == 0)
+            return members[i].role;
+    return 0;
+}
+
+/* A byte of the value of a call's member (phase 3 + its role). Returns 1 when it is no part of it any more. */
+static int specdec__answer_value(specdec_splitter *s, int c)
+{
+    const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_STRING;
+    const char byte = (char)c;
+
+    if (s->flags & SPECDEC__ANSWER_QUOTED) {
+        if (specdec__answer_unquote(s, c)) {
+            s->flags &= ~SPECDEC__ANSWER_QUOTED;
+            s->phase = 3;
+        }
+        return 0;
+    }
+    if (!string && !s->depth && (c == ',' || c == '}'))
+        return 1;
+    if (role == 2 && !(s->flags & SPECDEC__ANSWER_BEGUN) && c == '"') {
+        s->flags |= SPECDEC__ANSWER_QUOTED | SPECDEC__ANSWER_BEGUN;
+    } else if (role == 2) {
+        specdec__answer_raw(s, c);
+    } else if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+        if (role == 1 || role == 3)
+            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+    } else if (string) {
+        s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        if ((role == 1 || role == 3) && c != '"' && c != '\\')
+            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+    } else {
+        s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+    }
+    return 0;
+}
+
+/* A byte of a JSON object that is a call. phase: 0 before a member, 1 in its name, 2 behind that, 3.. in its value. */
+static void specdec__answer_object(specdec_splitter *s, int c)
+{
+    if (s->phase >= 3) {
+        if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_STRING)) {
+            s->phase = 0; /* the object in which name and arguments are */
+            s->stack++;
+            return;
+        }
+        if (!specdec__answer_value(s, c))
+            return;
+        s->phase = 0;
+        s->flags = 0;
+    }
+    if (s->phase == 1 && s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags = 0;
+        specdec__answer_note(s, c);
+    } else if (s->phase == 1 && c == '"') {
+        s->phase = 2;
+        if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
+            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+    } else if (s->phase == 1) {
+        s->flags = c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
+        if (c != '\\')
+            specdec__answer_note(s, c);
+    } else if (s->phase == 2 && c == ':') {
+        s->phase = 3 + specdec__answer_member(s);
+        s->depth = 0;
+    } else if (s->phase == 0 && c == '"') {
+        s->phase = 1;
+        s->noted = 0;
+    } else if (s->phase == 0 && c == '}') {
+        if (s->stack)
+            s->stack--;
+        else
+            specdec__answer_whole(s);
+    }
+}
+
+/* ---- Names and values apart from each other. */
+
+/* Is what was noted JSON, and no string? */
+static int specdec__answer_is_json(const specdec_splitter *s)
+{
+    specdec__json_node node;
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    j.text = (const unsigned char *)s->note;
+    j.size = (size_t)s->noted;
+    j.nodes = &node;
+    j.room = 1;
+    return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
+}
+
+/* The name of an argument was noted; what stands behind a quotation mark in it says whether its value is a string. */
+static void specdec__answer_keyed(specdec_splitter *s)
+{
+    const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
+    const int size = quote ? (int)(quote - s->note) : s->noted;
+    const int json = quote && s->noted > 6 && memcmp(s->note + s->noted - 6, "false\"", 6) == 0;
+    int i;
+
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
+    for (i = 0; i < size; i++)
+        specdec__answer_escape(s, (unsigned char)s->note[i]);
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\": ");
+    specdec__answer_enter(s, specdec__answer_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN : SPECDEC__ANSWER_VALUE);
+    s->flags = SPECDEC__ANSWER_COMMA;
+    s->phase = !quote ? 0 : json ? 2 : 1;
+    if (s->phase == 1)
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+}
+
+/* A byte of a value. phase: 0: what it is is not known, 1: a string, 2: JSON. */
+static void specdec__answer_put(specdec_splitter *s, int c)
+{
+    const char byte = (char)c;
+    int i;
+
+    if (s->phase == 0) {
+        if (!s->noted && c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES &&
+            !(s->flags & SPECDEC__ANSWER_BEGUN)) {
+            s->flags |= SPECDEC__ANSWER_BEGUN;
+            return;
+        }
+        s->flags |= SPECDEC__ANSWER_BEGUN;
+        if (s->noted < 64 && specdec__answer_note(s, c))
+            return;
+        s->phase = s->note[0] == '{' || s->note[0] == '[' ? 2 : 1;
+        if (s->phase == 1)
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        for (i = 0; i < s->noted; i++)
+            specdec__answer_put(s, (unsigned char)s->note[i]);
+    }
+    if (s->phase == 1)
+        specdec__answer_escape(s, c);
+    else
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+}
+
+/* A value has ended. */
+static void specdec__answer_valued(specdec_splitter *s)
+{
+    int i;
+
+    if (s->phase == 0 && specdec__answer_is_json(s)) {
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    } else if (s->phase == 0) {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        for (i = 0; i < s->noted; i++)
+            specdec__answer_escape(s, (unsigned char)s->note[i]);
+        s->phase = 1;
+    }
+    if (s->phase == 1)
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+    specdec__answer_enter(s, SPECDEC__ANSWER_PAIRS);
+    s->flags = SPECDEC__ANSWER_COMMA;
+}
+
+/* ---- Python's and Gemma's way to write values: stack has a bit for each open bracket, 1: of a dict. */
+
+/* What stands before an item or a member's name. */
+static void specdec__answer_comma(specdec_splitter *s)
+{
+    if (s->flags & SPECDEC__ANSWER_COMMA)
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ", ");
+    s->flags &= ~SPECDEC__ANSWER_COMMA;
+}
+
+/* A word has ended: a member's name, a number, a constant. */
+static void specdec__answer_word(specdec_splitter *s)
+{
+    static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
+    int i;
+
+    if (!s->noted)
+        return;
+    specdec__answer_comma(s);
+    for (i = 0; i < 6 && !(s->flags & SPECDEC__ANSWER_MEMBER); i += 2)
+        if (strlen(words[i]) == (size_t)s->noted && memcmp(words[i], s->note, (size_t)s->noted) == 0) {
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
+            s->noted = 0;
+            return;
+        }
+    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_is_json(s)) {
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    } else {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        for (i = 0; i < s->noted && i < 100; i++)
+            specdec__answer_escape(s, (unsigned char)s->note[i]);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+    }
+    s->noted = 0;
+}
+
+/* A byte inside a string between quotation marks; phase: which mark. */
+static void specdec__answer_quoted(specdec_splitter *s, int c)
+{
+    static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
+    const char *known = c ? strchr(names, c) : NULL;
+
+    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+        if (c == 'u' || c == 'x')
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
+        else
+            specdec__answer_escape(s, known ? meant[known - names] : c);
+    } else if (c == '\\') {
+        s->flags |= SPECDEC__ANSWER_ESCAPE;
+    } else if (c == s->phase) {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        s->flags &= ~SPECDEC__ANSWER_STRING;
+    } else {
+        specdec__answer_escape(s, c);
+    }
+}
+
+/* A bracket opens (1) or closes. */
+static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
+{
+    if (open) {
+        specdec__answer_comma(s);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
+        s->depth += s->depth < 30;
+        s->stack = (s->stack & ~(1u << s->depth)) | (dict ? 1u << s->depth : 0);
+        s->flags = dict ? s->flags | SPECDEC__ANSWER_MEMBER : s->flags & ~SPECDEC__ANSWER_MEMBER;
+        return;
+    }
+    s->flags &= ~SPECDEC__ANSWER_COMMA;
+    if (!s->depth) {
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
+        specdec__answer_whole(s);
+        return;
+    }
+    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->stack >> s->depth & 1 ? "}" : "]");
+    s->depth--;
+}
+
+/* A byte of arguments in such a syntax, outside strings. */
+static void specdec__answer_literal(specdec_splitter *s, int c)
+{
+    const int python = specdec__answer_row(s)->form == SPECDEC__CALLS_PYTHON;
+    const int member = s->flags & SPECDEC__ANSWER_MEMBER;
+
+    if (python && (c == '"' || c == '\'')) {
+        specdec__answer_comma(s);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        s->flags |= SPECDEC__ANSWER_STRING;
+        s->phase = c;
+    } else if (member && (c == ':' || (c == '=' && !s->depth))) {
+        specdec__answer_word(s);
+        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ": ");
+        s->flags &= ~SPECDEC__ANSWER_MEMBER;
+    } else if (c == ',') {
+        specdec__answer_word(s);
+        s->flags |= SPECDEC__ANSWER_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER : 0);
+    } else if (c == '[' || c == '{' || (c == '(' && python)) {
+        specdec__answer_bracket(s, 1, c == '{');
+    } else if (c == ']' || c == '}' || (c == ')' && python)) {
+        specdec__answer_word(s);
+        specdec__answer_bracket(s, 0, 0);
+    } else if (!specdec__answer_is_space(c)) {
+        specdec__answer_note(s, c);
+    }
+}
+
+/* ---- Messages with headers. */
+
+/* The value behind a word of the header, up to a space or the next mark; NULL: there is none. */
+static const char *specdec__answer_header(const specdec_splitter *s, const char *word, int *size)
+{
+    const int length = (int)strlen(word);
+    int i;
+
+    for (i = 0; i + length <= s->noted; i++)
+        if (memcmp(s->note + i, word, (size_t)length) == 0) {
+            for (*size = 0; i + length + *size < s->noted && s->note[i + length + *size] != ' ' &&
+                            s->note[i + length + *size] != '<';)
+                ++*size;
+            return s->note + i + length;
+        }
+    return NULL;
+}
+
+/* The header has ended: what is the message? */
+static void specdec__answer_message(specdec_splitter *s)
+{
+    int size = 0, channel_size = 0;
+    const char *to = specdec__answer_header(s, "to=functions.", &size);
+    const char *channel = specdec__answer_header(s, "<|channel|>", &channel_size);
+    const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
+
+    s->flags = 0;
+    if (to) {
+        s->call = s->calls_begun++;
+        specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
+        s->flags = SPECDEC__ANSWER_CALLING;
+    } else if (thought) {
+        s->flags = SPECDEC__ANSWER_INSIDE;
+    }
+    s->state = SPECDEC__ANSWER_BODY;
+    s->held = s->noted = 0;
+}
+
+/* ---- A byte. */
+
+/* Text that is held back and is no mark. */
+static void specdec__answer_plain(specdec_splitter *s)
+{
+    const int c = specdec__answer_shift(s);
+    const char byte = (char)c;
+
+    if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP)
+        return;
+    s->flags &= ~(specdec__answer_is_space(c) ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_START);
+    specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT, &byte, 1);
+}
+
+/* Is only white space held back? It may stand before a mark. */
+static int specdec__answer_holds_space(const specdec_splitter *s)
+{
+    int i;
+
+    for (i = 0; i < s->held; i++)
+        if (!specdec__answer_is_space((unsigned char)s->hold[i]))
+            return 0;
+    return s->held > 0 && s->held < 48;
+}
+
+/* A mark of a call, or of all of them. */
+static void specdec__answer_marked(specdec_splitter *s, int section)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+
+    if (section)
+        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+    else if (row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON)
+        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+    else
+        specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+    s->flags = 0;
+}
+
+/* The beginnings of an answer that is a call without a mark. */
+static const char *const specdec__answer_bare[] = {"{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
+
+/* Content or a thought: marks are looked for. */
+static void specdec__answer_text(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
+    const int inside = s->flags & SPECDEC__ANSWER_INSIDE, bare = row && row->flags & SPECDEC__CALLS_BARE &&
+                                                                s->flags & SPECDEC__ANSWER_START;
+    const char *marks[11];
+    char begun[40];
+    int i, found;
+
+    memset(marks, 0, sizeof marks);
+    if (thoughts) {
+        marks[0] = thoughts->open;
+        marks[1] = thoughts->close;
+        for (i = 0; i < 4; i++)
+            marks[4 + i] = thoughts->around[i];
+    }
+    if (row && !inside) {
+        marks[2] = row->section;
+        marks[3] = row->mark;
+    }
+    for (i = 0; bare && i < 3; i++)
+        marks[8 + i] = specdec__answer_bare[i];
+    while (s->held) {
+        found = specdec__answer_find(s, marks, 11, 1);
+        if (found == -1 || (found == -2 && specdec__answer_holds_space(s)))
+            return;
+        if (found == -2) {
+            specdec__answer_plain(s);
+            continue;
+        }
+        s->held = 0;
+        if (found == 2 || found == 3) {
+            specdec__answer_marked(s, found == 2);
+        } else if (found < 2 || found < 8) {
+            s->flags = found ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_INSIDE;
+        } else {
+            memcpy(begun, marks[found], strlen(marks[found]) + 1);
+            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            s->stack = 0;
+            for (i = 1; begun[i]; i++)
+                specdec__answer_object(s, (unsigned char)begun[i]);
+        }
+    }
+}
+
+/* Before, between and behind calls: marks and what separates calls; anything else is content. */
+static void specdec__answer_between(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
+    const char *marks[4];
+    int found, c;
+
+    marks[0] = row->close;
+    marks[1] = row->end;
+    marks[2] = row->mark;
+    marks[3] = row->section;
+    while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
+        c = (unsigned char)s->hold[0];
+        found = specdec__answer_find(s, marks, 4, 0);
+        if (found == -1)
+            return;
+        if (found >= 0) {
+            s->held = 0;
+            if (found >= 2) {
+                specdec__answer_marked(s, found == 3);
+            } else if (found == 1 || !row->end) {
+                s->state = SPECDEC__ANSWER_TEXT;
+                s->flags = SPECDEC__ANSWER_SKIP;
+            }
+            return;
+        }
+        if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
+            specdec__answer_shift(s);
+        } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
+            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            s->stack = 0;
+        } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || (c | 32) >= 'a') && (c | 32) <= 'z') {
+            specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+            specdec__answer_note(s, c);
+        } else {
+            s->state = SPECDEC__ANSWER_TEXT;
+            s->flags = SPECDEC__ANSWER_SKIP;
+            specdec__answer_text(s);
+        }
+    }
+}
+
+/* A name, up to its mark. */
+static void specdec__answer_name(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const char *marks[2];
+    int found, c;
+
+    marks[0] = row->middle;
+    marks[1] = row->id;
+    while (s->held && s->state == SPECDEC__ANSWER_NAME) {
+        c = (unsigned char)s->hold[0];
+        if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
+            char next = (char)c;
+
+            specdec__answer_named(s);
+            s->hold[0] = next;
+            s->held = 1;
+            return;
+        }
+        found = specdec__answer_find(s, marks, 2, 0);
+        if (found == -1)
+            return;
+        if (found == 0) {
+            specdec__answer_named(s);
+        } else if (found == 1) {
+            s->held = s->noted = 0;
+        } else if (!specdec__answer_note(s, specdec__answer_shift(s))) {
+            const char last = (char)c;
+
+            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+            specdec__answer_emit(s, SPECDEC_PART_NAME, &last, 1);
+            s->noted = 0;
+        }
+    }
+}
+
+/* Names and values of arguments, and their marks. */
+static void specdec__answer_pairs(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const char *marks[2];
+    char line[48];
+    int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
+
+    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? row->key_begin
+               : s->state == SPECDEC__ANSWER_KEY         ? row->key_end
+               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? row->value_begin
+                                                         : row->value_end;
+    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? row->close : NULL;
+    if (s->state == SPECDEC__ANSWER_VALUE && row->flags & SPECDEC__CALLS_LINES) {
+        line[0] = '\n';
+        memcpy(line + 1, row->value_end, strlen(row->value_end) + 1);
+        marks[1] = line;
+    }
+    while (s->held) {
+        found = specdec__answer_find(s, marks, 2, space);
+        if (found == -1 || (space && found == -2 && specdec__answer_holds_space(s)))
+            return;
+        if (found == -2) {
+            const int c = specdec__answer_shift(s);
+
+            if (s->state == SPECDEC__ANSWER_KEY)
+                specdec__answer_note(s, c);
+            else if (s->state == SPECDEC__ANSWER_VALUE)
+                specdec__answer_put(s, c);
+            continue;
+        }
+        s->held = 0;
+        if (s->state == SPECDEC__ANSWER_PAIRS && found == 1) {
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
+            specdec__answer_whole(s);
+        } else if (s->state == SPECDEC__ANSWER_PAIRS) {
+            s->state = SPECDEC__ANSWER_KEY;
+            s->noted = 0;
+        } else if (s->state == SPECDEC__ANSWER_KEY) {
+            specdec__answer_keyed(s);
+        } else if (s->state == SPECDEC__ANSWER_VALUE_BEGIN) {
+            s->state = SPECDEC__ANSWER_VALUE;
+        } else {
+            specdec__answer_valued(s);
+        }
+        return;
+    }
+}
+
+/* Strings between marks (Gemma), else byte by byte. */
+static void specdec__answer_literals(specdec_splitter *s)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    int fits;
+
+    while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
+        fits = specdec__answer_fits(s, row->value_begin, 0);
+        if (fits == 1)
+            return;
+        if (fits == 2) {
+            s->held = 0;
+            if (!(s->flags & SPECDEC__ANSWER_STRING))
+                specdec__answer_comma(s);
+            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+            s->flags ^= SPECDEC__ANSWER_STRING;
+            continue;
+        }
+        if (s->flags & SPECDEC__ANSWER_STRING && row->value_begin)
+            specdec__answer_escape(s, specdec__answer_shift(s));
+        else if (s->flags & SPECDEC__ANSWER_STRING)
+            specdec__answer_quoted(s, specdec__answer_shift(s));
+        else
+            specdec__answer_literal(s, specdec__answer_shift(s));
+    }
+}
+
+/* Arguments that are JSON. */
+static void specdec__answer_arguments(specdec_splitter *s)
+{
+    const int c = (unsigned char)s->hold[0];
+
+    if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
+        s->state = SPECDEC__ANSWER_BETWEEN; /* there are none */
+        specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+        specdec__answer_between(s);
+        return;
+    }
+    if (specdec__answer_raw(s, specdec__answer_shift(s)))
+        specdec__answer_whole(s);
+}
+
+/* Headers and bodies of messages (gpt-oss). */
+static void specdec__answer_channels(specdec_splitter *s)
+{
+    static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
+    int found;
+
+    while (s->held) {
+        found = specdec__answer_find(s, marks, 5, 0);
+        if (found == -1)
+            return;
+        if (found == -2) {
+            const char byte = s->hold[0];
+            const int c = specdec__answer_shift(s);
+
+            if (s->state == SPECDEC__ANSWER_BODY)
+                specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+                                        : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
+                                                                            : SPECDEC_PART_CONTENT, &byte, 1);
+            else if (!specdec__answer_note(s, c)) {
+                specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* no header at all */
+                specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
+                s->state = SPECDEC__ANSWER_BODY;
+                s->flags = s->noted = 0;
+            }
+            continue;
+        }
+        s->held = 0;
+        if (!found && s->state == SPECDEC__ANSWER_HEADER) {
+            specdec__answer_message(s);
+        } else if (found) {
+            if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
+                specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+            s->state = SPECDEC__ANSWER_HEADER;
+            s->flags = s->noted = 0;
+        }
+    }
+}
+
+/* Looks at what is held back, to which a byte was added. */
+static void specdec__answer_step(specdec_splitter *s)
+{
+    switch (s->state) {
+    case SPECDEC__ANSWER_TEXT: specdec__answer_text(s); break;
+    case SPECDEC__ANSWER_BETWEEN: specdec__answer_between(s); break;
+    case SPECDEC__ANSWER_OBJECT: specdec__answer_object(s, specdec__answer_shift(s)); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_name(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_literals(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_channels(s); break;
+    default: specdec__answer_pairs(s); break;
+    }
+}
+
+/* The answer has ended: what is held back is what it looks like. */
+static void specdec__answer_finish(specdec_splitter *s)
+{
+    while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
+        if (s->state == SPECDEC__ANSWER_TEXT) {
+            specdec__answer_plain(s);
+        } else {
+            const char byte = s->hold[0];
+
+            specdec__answer_shift(s);
+            specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+                                    : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
+                                                                        : SPECDEC_PART_CONTENT, &byte, 1);
+        }
+    }
+    if (s->state == SPECDEC__ANSWER_NAME && s->noted)
+        specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+    if (s->state == SPECDEC__ANSWER_HEADER && s->noted)
+        specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+    s->held = s->noted = 0;
+}
+
+/* ---- Taken from outside. */
+
+/* The next bytes; NULL: the answer has ended. */
+static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
+{
+    s->input = bytes;
+    s->length = bytes ? length : 0;
+    s->ended = !bytes;
+}
+
+/* The next part. A step adds less than 1,000 bytes, a name's or a value's, each as an escape; and few parts. */
+static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_part *part)
+{
+    int from;
+
+    if (s->taken == s->queued) {
+        s->taken = s->queued = s->out = 0;
+        while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
+            s->hold[s->held++] = *s->input++;
+            s->length--;
+            specdec__answer_step(s);
+        }
+        if (s->ended && !s->length && !s->queued) {
+            s->ended = 0;
+            specdec__answer_finish(s);
+        }
+    }
+    if (s->taken == s->queued)
+        return 0;
+    from = s->taken ? s->ends[s->taken - 1] : 0;
+    part->kind = (specdec_part_kind)s->kinds[s->taken];
+    part->call = s->numbers[s->taken];
+    part->text.bytes = s->bytes + from;
+    part->text.length = (size_t)(s->ends[s->taken++] - from);
+    return 1;
+}
+
+/* Is a control token spelled in one of the marks that a splitter looks for? */
+static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, specdec__bytes token)
+{
+    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
+    const char *marks[22];
+    size_t at, length;
+    int i;
+
+    memset(marks, 0, sizeof marks);
+    if (row) {
+        const char *const own[] = {row->section, row->mark, row->id, row->middle, row->close, row->end, row->key_begin,
+                                   row->key_end, row->value_begin, row->value_end, row->begin, row->behind,
+                                   row->finish};
+
+        memcpy(marks, own, sizeof own);
+    }
+    if (thoughts) {
+        marks[13] = thoughts->open;
+        marks[14] = thoughts->close;
+        memcpy(marks + 15, thoughts->around, sizeof thoughts->around);
+    }
+    if (row && row->form == SPECDEC__CALLS_CHANNEL)
+        marks[19] = "<|start|><|channel|><|return|>";
+    for (i = 0; i < 22 && token.size; i++)
+        for (at = 0, length = marks[i] ? strlen(marks[i]) : 0; length && at + token.size <= length; at++)
+            if (memcmp(marks[i] + at, token.data, token.size) == 0)
+                return 1;
+    return 0;
+}
+
+/* Does a prompt end inside a thought? */
+static SPECDEC__UNUSED int specdec__answer_inside(const specdec__thoughts *thoughts, const char *text, size_t length)
+{
+    size_t size;
+
+    if (!thoughts)
+        return 0;
+    size = strlen(thoughts->open);
+    while (size && specdec__answer_is_space(thoughts->open[size - 1]))
+        size--;
+    while (length && specdec__answer_is_space((unsigned char)text[length - 1]))
+        length--;
+    return length >= size && memcmp(text + length - size, thoughts->open, size) == 0;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>text/template: what a chat template computes with: values, strings that know which of their bytes come from
  *     messages, and how values are compared and written.
  * ================================================================================================================== */
@@ -24032,6 +25336,8 @@ typedef struct specdec__chat {
     int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
     int runs;                     /* there is no format, but the template can be run, each time */
     int no_system;                /* system messages are refused: the template writes them in a way of its own */
+    const specdec__calls *calls;  /* how calls of tools are written; NULL: that is not known */
+    const specdec__thoughts *thoughts; /* and thoughts; NULL: none are */
     specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
                                       before every first one */
     const char *failed;           /* why the template is of no format; NULL: it is of one, or there is none */
@@ -24489,7 +25795,7 @@ static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\x
 static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
-                             specdec__size_multiply(conversation, 8));
+                             specdec__size_multiply(conversation, 13));
 }
 
 /* Says why a template could not be run. */
@@ -24592,6 +25898,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, 
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
         chat->trims = chat->format->trims;
         chat->begins = own && own->begins;
+        chat->thoughts = own ? own->thoughts : NULL;
     }
     missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
     if (missing && name)
@@ -24619,6 +25926,658 @@ static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat 
                          chat->failed, chat->culprit.size ? ": " : "",
                          (int)(chat->culprit.size < 40 ? chat->culprit.size : 40),
                          chat->culprit.size ? (const char *)chat->culprit.data : "");
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/conversation: whole conversations, with thoughts, tools and calls: read from JSON, checked, rendered.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A text of the caller's with its length; one that is not there is empty. */
+static specdec__bytes specdec__text_of(specdec_text text)
+{
+    return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
+                                                                     ? strlen(text.bytes) : text.length);
+}
+
+/* ---- From JSON, in OpenAI's form, to a specdec_chat_input. */
+
+/* A JSON text that is read; what it becomes lies in the arena. */
+typedef struct specdec__reader {
+    specdec__json j;
+    specdec__arena *arena;
+    specdec_error *error;
+    int message;          /* the number of the message that is read; -1: none is */
+    specdec_result failed;
+} specdec__reader;
+
+/* Ends the work; the first reason counts. */
+static void specdec__reader_fail(specdec__reader *r, const char *why)
+{
+    if (!r->failed && r->message < 0)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s", why);
+    else if (!r->failed)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "message %d: %s", r->message, why);
+}
+
+/* Memory; NULL, and the work has ended: there is none left. */
+static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
+{
+    void *room = specdec__arena_take(r->arena, count, size, 8);
+
+    if (!room && !r->failed)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    return room;
+}
+
+/* The member of an object, 0: it is not there, or null. */
+static size_t specdec__reader_member(const specdec__reader *r, size_t object, const char *name)
+{
+    const size_t node = specdec__json_member(&r->j, object, name);
+
+    return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
+}
+
+/* What a string says, with a zero byte behind it; none where node is 0. */
+static specdec_text specdec__reader_string(specdec__reader *r, size_t node, const char *what)
+{
+    specdec_text text = {NULL, 0};
+    size_t most;
+    char *bytes;
+
+    if (!node)
+        return text;
+    if (r->j.nodes[node].kind != SPECDEC__JSON_STRING) {
+        specdec__reader_fail(r, what);
+        return text;
+    }
+    most = r->j.nodes[node].to - r->j.nodes[node].from;
+    bytes = (char *)specdec__reader_take(r, most, 1);
+    if (bytes) {
+        text.bytes = bytes;
+        text.length = specdec__json_string(&r->j, node, bytes, most - 1);
+    }
+    return text;
+}
+
+/* A member as it is spelled. */
+static specdec_text specdec__reader_raw(const specdec__reader *r, size_t node)
+{
+    specdec_text text = {NULL, 0};
+    specdec__bytes raw;
+
+    if (!node)
+        return text;
+    raw = specdec__json_raw(&r->j, node);
+    text.bytes = (const char *)raw.data;
+    text.length = raw.size;
+    return text;
+}
+
+/* A message's content: a string, or the texts of parts, with line ends between them. */
+static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
+{
+    static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
+    const specdec__json_node *nodes = r->j.nodes;
+    specdec_text text = {NULL, 0};
+    size_t part = node + 1, room;
+    uint32_t i;
+    char *bytes;
+
+    if (!node || nodes[node].kind != SPECDEC__JSON_ARRAY)
+        return specdec__reader_string(r, node, wrong);
+    bytes = (char *)specdec__reader_take(r, (size_t)nodes[node].to - nodes[node].from, 1);
+    for (i = 0; bytes && i < nodes[node].count && !r->failed; i++, part = nodes[part].next) {
+        const size_t type = specdec__json_member(&r->j, part, "type"), say = specdec__json_member(&r->j, part, "text");
+
+        room = nodes[node].to - nodes[node].from - text.length;
+        if (!say || nodes[say].kind != SPECDEC__JSON_STRING || (type && !specdec__json_says(&r->j, type, "text", 4))) {
+            specdec__reader_fail(r, wrong);
+            break;
+        }
+        if (i)
+            bytes[text.length++] = '\n';
+        text.length += specdec__json_string(&r->j, say, bytes + text.length, room - 1);
+    }
+    text.bytes = bytes;
+    return text;
+}
+
+/* The calls of an assistant's message. */
+static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
+{
+    const specdec__json_node *nodes = r->j.nodes;
+    specdec_tool_call *calls;
+    size_t call = node + 1;
+    uint32_t i;
+
+    if (!node)
+        return;
+    if (nodes[node].kind != SPECDEC__JSON_ARRAY) {
+        specdec__reader_fail(r, "its tool_calls are no list");
+        return;
+    }
+    calls = (specdec_tool_call *)specdec__reader_take(r, nodes[node].count, sizeof *calls);
+    for (i = 0; calls && i < nodes[node].count && !r->failed; i++, call = nodes[call].next) {
+        const size_t inner = specdec__reader_member(r, call, "function"), of = inner ? inner : call;
+        const size_t arguments = specdec__reader_member(r, of, "arguments"), name = specdec__json_member(&r->j, of,
+                                                                                                         "name");
+
+        if (!name)
+            specdec__reader_fail(r, "a call has no name");
+        calls[i].id = specdec__reader_string(r, specdec__reader_member(r, call, "id"), "the id of a call is no text");
+        calls[i].name = specdec__reader_string(r, name, "the name of a call is no text");
+        calls[i].arguments = arguments && nodes[arguments].kind == SPECDEC__JSON_OBJECT
+                                 ? specdec__reader_raw(r, arguments)
+                                 : specdec__reader_string(r, arguments, "the arguments of a call are no text");
+    }
+    message->calls = calls;
+    message->call_count = (int)nodes[node].count;
+}
+
+/* One message. */
+static void specdec__reader_message(specdec__reader *r, size_t node, specdec_chat_message *message)
+{
+    size_t thoughts = specdec__reader_member(r, node, "reasoning_content");
+
+    if (r->j.nodes[node].kind != SPECDEC__JSON_OBJECT) {
+        specdec__reader_fail(r, "it is no object");
+        return;
+    }
+    thoughts = thoughts ? thoughts : specdec__reader_member(r, node, "reasoning");
+    message->role = specdec__reader_string(r, specdec__reader_member(r, node, "role"), "its role is no text").bytes;
+    message->content = specdec__reader_content(r, specdec__reader_member(r, node, "content"));
+    message->thoughts = specdec__reader_string(r, thoughts, "its reasoning_content is no text");
+    message->call_id = specdec__reader_string(r, specdec__reader_member(r, node, "tool_call_id"),
+                                              "its tool_call_id is no text");
+    message->name = specdec__reader_string(r, specdec__reader_member(r, node, "name"), "its name is no text");
+    specdec__reader_calls(r, specdec__reader_member(r, node, "tool_calls"), message);
+}
+
+/* tool_choice: a word, or {"type": "function", "function": {"name": NAME}}. */
+static void specdec__reader_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
+{
+    static const char *const words[] = {"auto", "none", "required"};
+    const size_t inner = node ? specdec__reader_member(r, node, "function") : 0;
+    int i;
+
+    if (!node)
+        return;
+    for (i = 0; i < 3; i++)
+        if (specdec__json_says(&r->j, node, words[i], strlen(words[i]))) {
+            input->tool_choice = (specdec_tool_choice)i;
+            return;
+        }
+    input->tool_choice = SPECDEC_TOOLS_REQUIRED;
+    input->tool = specdec__reader_string(r, inner ? specdec__reader_member(r, inner, "name") : 0,
+                                         "the tool of tool_choice is no text");
+    if (!input->tool.bytes)
+        specdec__reader_fail(r, "tool_choice names no tool");
+}
+
+/* All members that count. */
+static void specdec__reader_members(specdec__reader *r, specdec_chat_input *input)
+{
+    const size_t list = specdec__reader_member(r, 0, "messages");
+    const size_t continues = specdec__reader_member(r, 0, "continue_final_message");
+    specdec_chat_message *messages;
+    size_t node = list + 1;
+
+    if (!list || r->j.nodes[list].kind != SPECDEC__JSON_ARRAY) {
+        specdec__reader_fail(r, "there is no list of messages");
+        return;
+    }
+    messages = (specdec_chat_message *)specdec__reader_take(r, r->j.nodes[list].count, sizeof *messages);
+    for (r->message = 0; messages && r->message < (int)r->j.nodes[list].count && !r->failed;
+         r->message++, node = r->j.nodes[node].next)
+        specdec__reader_message(r, node, &messages[r->message]);
+    input->messages = messages;
+    input->count = (int)r->j.nodes[list].count;
+    r->message = -1;
+    input->tools = specdec__reader_raw(r, specdec__reader_member(r, 0, "tools"));
+    input->arguments = specdec__reader_raw(r, specdec__reader_member(r, 0, "chat_template_kwargs"));
+    input->continues = continues && r->j.nodes[continues].kind == SPECDEC__JSON_TRUE;
+    specdec__reader_choice(r, specdec__reader_member(r, 0, "tool_choice"), input);
+}
+
+/* Reads a conversation from JSON. What it points to lies in the arena and in the text. Errors: FORMAT, CONTEXT. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *text, size_t size, specdec__arena *arena,
+                                                                 specdec_chat_input *input, specdec_error *error)
+{
+    specdec__reader r;
+
+    memset(&r, 0, sizeof r);
+    memset(input, 0, sizeof *input);
+    r.arena = arena;
+    r.error = error;
+    r.message = -1;
+    r.j.text = (const unsigned char *)text;
+    r.j.size = size;
+    if (!specdec__json_read(&r.j))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.at,
+                             r.j.failed);
+    r.j.room = r.j.count;
+    r.j.nodes = (specdec__json_node *)specdec__reader_take(&r, r.j.room, sizeof *r.j.nodes);
+    if (r.j.nodes && specdec__json_read(&r.j))
+        specdec__reader_members(&r, input);
+    return r.failed;
+}
+
+/* ---- Checks. */
+
+/* Is a text missing, or JSON of this kind? */
+static int specdec__conversation_is_json(specdec_text text, int kind)
+{
+    const specdec__bytes bytes = specdec__text_of(text);
+    specdec__json_node node;
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    j.text = bytes.data;
+    j.size = bytes.size;
+    j.nodes = &node;
+    j.room = 1;
+    return !bytes.data || (specdec__json_read(&j) && node.kind == kind);
+}
+
+/* Refuses what is not there. most: bytes that a text may have. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_chat_input *input, size_t most,
+                                                                  specdec_error *error)
+{
+    size_t all = specdec__size_add(specdec__text_of(input->tools).size, specdec__text_of(input->arguments).size);
+    int i, k;
+
+    if (!input->messages || input->count < 1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", input->messages ? input->count : 0);
+    if ((unsigned)input->tool_choice > SPECDEC_TOOLS_REQUIRED)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "tool_choice is %d", (int)input->tool_choice);
+    for (i = 0; i < input->count; i++) {
+        const specdec_chat_message *m = &input->messages[i];
+
+        if (!m->role || m->call_count < 0 || (m->call_count && !m->calls))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has no role, or no calls", i);
+        all = specdec__size_add(all, specdec__size_add(specdec__text_of(m->content).size,
+                                                       specdec__text_of(m->thoughts).size));
+        for (k = 0; k < m->call_count; k++)
+            if (!m->calls[k].name.bytes)
+                return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d: call %d has no name", i, k);
+            else
+                all = specdec__size_add(all, specdec__text_of(m->calls[k].arguments).size);
+    }
+    if (!specdec__conversation_is_json(input->tools, SPECDEC__JSON_ARRAY) ||
+        !specdec__conversation_is_json(input->arguments, SPECDEC__JSON_OBJECT))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "tools are no JSON array, or the template's arguments no JSON object");
+    if (all > most)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", all, most);
+    if (input->continues && strcmp(input->messages[input->count - 1].role, "assistant"))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "only a last message of the assistant can be continued");
+    return SPECDEC_OK;
+}
+
+/* ---- As a template reads it. */
+
+/* How templates are asked, one way after the other until one succeeds: most read arguments as objects, some as text,
+   and some no content that is null. */
+enum { SPECDEC__CONVERSATION_EMPTY = 1, SPECDEC__CONVERSATION_TEXT = 2, SPECDEC__CONVERSATION_WAYS = 4 };
+
+/* Members of a dict that is being made. */
+typedef struct specdec__dict {
+    specdec__template_value *items;
+    size_t count;
+} specdec__dict;
+
+static void specdec__dict_add(specdec__dict *m, const char *name, specdec__template_value value)
+{
+    if (!m->items)
+        return;
+    m->items[2 * m->count] = specdec__template_string(name);
+    m->items[2 * m->count++ + 1] = value;
+}
+
+/* A text that comes from a message. */
+static specdec__template_value specdec__conversation_text(specdec__template *t, specdec_text text)
+{
+    const specdec__bytes bytes = specdec__text_of(text);
+
+    return specdec__template_marked(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
+}
+
+/* A call's arguments: an object, where they are JSON; else, or if asked for so, their text. */
+static specdec__template_value specdec__conversation_arguments(specdec__template *t, specdec_text arguments, int way)
+{
+    specdec__bytes bytes = specdec__text_of(arguments);
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    if (!bytes.size)
+        bytes = specdec__template_bytes("{}", 2);
+    j.text = bytes.data;
+    j.size = bytes.size;
+    if (!(way & SPECDEC__CONVERSATION_TEXT) && specdec__json_read(&j))
+        return specdec__template_read_json(t, bytes);
+    return specdec__template_marked(t, bytes.data, bytes.size);
+}
+
+/* A message's calls. */
+static specdec__template_value specdec__conversation_calls(specdec__template *t, const specdec_chat_message *message,
+                                                           int way)
+{
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)message->call_count);
+    specdec__dict call, function;
+    int i;
+
+    for (i = 0; list && i < message->call_count && !t->failed; i++) {
+        const specdec_tool_call *of = &message->calls[i];
+
+        memset(&call, 0, sizeof call);
+        memset(&function, 0, sizeof function);
+        call.items = specdec__template_new_list(t, 6);
+        function.items = specdec__template_new_list(t, 4);
+        if (of->id.bytes)
+            specdec__dict_add(&call, "id", specdec__conversation_text(t, of->id));
+        specdec__dict_add(&call, "type", specdec__template_string("function"));
+        specdec__dict_add(&function, "name", specdec__conversation_text(t, of->name));
+        specdec__dict_add(&function, "arguments", specdec__conversation_arguments(t, of->arguments, way));
+        specdec__dict_add(&call, "function", specdec__template_of(SPECDEC__TEMPLATE_DICT, function.items,
+                                                                     function.count));
+        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, call.items, call.count);
+    }
+    return specdec__template_listing(list, list ? (size_t)message->call_count : 0);
+}
+
+/* One message as a dict. */
+static specdec__template_value specdec__conversation_message(specdec__template *t, const specdec_chat_message *message,
+                                                             int way)
+{
+    const char *known = specdec__template_role(message->role, strlen(message->role));
+    specdec__dict m;
+
+    memset(&m, 0, sizeof m);
+    m.items = specdec__template_new_list(t, 12);
+    specdec__dict_add(&m, "role", known ? specdec__template_string(known)
+                                           : specdec__template_marked(t, message->role, strlen(message->role)));
+    specdec__dict_add(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
+                                            ? specdec__conversation_text(t, message->content)
+                                            : specdec__template_none());
+    if (message->thoughts.bytes)
+        specdec__dict_add(&m, "reasoning_content", specdec__conversation_text(t, message->thoughts));
+    if (message->call_count)
+        specdec__dict_add(&m, "tool_calls", specdec__conversation_calls(t, message, way));
+    if (message->call_id.bytes)
+        specdec__dict_add(&m, "tool_call_id", specdec__conversation_text(t, message->call_id));
+    if (message->name.bytes)
+        specdec__dict_add(&m, "name", specdec__conversation_text(t, message->name));
+    return specdec__template_of(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
+}
+
+/* Gives a template a conversation of the first `count` messages. */
+static void specdec__conversation_give(specdec__template *t, const specdec_chat_input *input, int count, int way)
+{
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
+    int i;
+
+    for (i = 0; list && i < count && !t->failed; i++)
+        list[i] = specdec__conversation_message(t, &input->messages[i], way);
+    specdec__template_give(t, specdec__template_string("messages"), specdec__template_listing(list, list ? (size_t)count
+                                                                                                         : 0));
+    tools = specdec__template_none();
+    if (input->tool_choice != SPECDEC_TOOLS_NONE)
+        tools = specdec__template_read_json(t, specdec__text_of(input->tools));
+    if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
+        tools = specdec__template_none();
+    specdec__template_give(t, specdec__template_string("tools"), tools);
+    arguments = specdec__template_read_json(t, specdec__text_of(input->arguments));
+    if (arguments.kind == SPECDEC__TEMPLATE_DICT)
+        for (i = 0; i < (int)arguments.size; i++)
+            specdec__template_give(t, specdec__template_items(&arguments)[2 * i],
+                                   specdec__template_items(&arguments)[2 * i + 1]);
+}
+
+/* Cuts what was written behind the content of the last message, which is to be continued, as transformers does: white
+   space that the template has dropped at its end stays dropped. */
+static specdec_result specdec__conversation_open(specdec_text content, specdec__chat_text *out, specdec_error *error)
+{
+    specdec_message message;
+    specdec__bytes text, left;
+    size_t at, found = SIZE_MAX;
+
+    memset(&message, 0, sizeof message);
+    message.text = content.bytes ? content.bytes : "";
+    message.length = content.bytes ? content.length : 0;
+    text = specdec__chat_trim(&message, 3);
+    left = specdec__chat_trim(&message, 1);
+    for (at = 0; text.size && text.size <= out->needed && at <= out->needed - text.size; at++)
+        if (memcmp(out->text + at, text.data, text.size) == 0 && out->plain[at / 8] >> at % 8 & 1)
+            found = at;
+    if (found == SIZE_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model's chat template does not write the last message so that it can be continued");
+    at = left.size <= out->needed - found && memcmp(out->text + found, left.data, left.size) == 0 ? left.size
+                                                                                                  : text.size;
+    out->needed = found + at;
+    return SPECDEC_OK;
+}
+
+/* What a template needs, and where: memory[bytes], aligned as for pointers. */
+typedef struct specdec__conversation_work {
+    const specdec__vocab *vocab;
+    specdec__bytes text;  /* the template */
+    unsigned char *memory;
+    size_t bytes;
+    int64_t now;
+} specdec__conversation_work;
+
+/* Renders a conversation by a template, with what makes the model answer. Errors: ARGUMENT (the template refuses it),
+   CONTEXT, FORMAT, UNSUPPORTED. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
+specdec__conversation_render(const specdec__conversation_work *w, const specdec_chat_input *input,
+                             specdec__chat_text *out, specdec_error *error)
+{
+    const specdec_chat_message *last = &input->messages[input->count - 1];
+    const int empty = input->continues && !specdec__text_of(last->content).size;
+    const int open = input->continues && !empty, count = input->count - empty;
+    const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
+    specdec__template *t = (specdec__template *)(void *)w->memory;
+    specdec_result result = SPECDEC_OK;
+    int way;
+
+    if (w->bytes < used)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
+        specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
+        t->now = w->now;
+        specdec__chat_give(t, specdec__chat_token(w->vocab, w->vocab->bos),
+                           specdec__chat_token(w->vocab, w->vocab->eos), !open);
+        specdec__conversation_give(t, input, count, way);
+        specdec__template_render(t);
+        if (!t->failed)
+            break;
+        if (!result)
+            result = specdec__chat_refused(t, error);
+        if (t->raised || t->full)
+            return result;
+    }
+    if (t->failed)
+        return result;
+    out->needed = t->written;
+    return open ? specdec__conversation_open(last->content, out, error) : SPECDEC_OK;
+}
+
+/* ---- Which marks a template's models write. */
+
+/* What a known call is: how much of what a template has written is it, and its parts without white space. */
+static const char specdec__conversation_question[] = "specdec-question", specdec__conversation_name[] = "get_weather",
+                  specdec__conversation_call_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
+
+/* The place behind the last occurrence of a word; 0: there is none. */
+static size_t specdec__conversation_behind(specdec__bytes text, const char *word)
+{
+    const size_t size = strlen(word);
+    size_t at = text.size >= size ? text.size - size + 1 : 0;
+
+    while (at-- > 0)
+        if (memcmp(text.data + at, word, size) == 0)
+            return at + size;
+    return 0;
+}
+
+/* Do the parts that a splitter with this row makes of a text give the known call, once? */
+static int specdec__conversation_fits(const specdec__calls *row, const char *text, size_t size)
+{
+    const char *want = specdec__conversation_call_arguments;
+    size_t named = 0, matched = 0, i;
+    int good = 1, whole = 0;
+    specdec_splitter s;
+    specdec_part part;
+
+    if (row->flags & SPECDEC__CALLS_BARE) {
+        const size_t at = specdec__conversation_behind(specdec__template_bytes(text, size), "{\"name\":");
+
+        if (!at)
+            return 0;
+        text += at - 8;
+        size -= at - 8;
+    }
+    if (row->section && !specdec__conversation_behind(specdec__template_bytes(text, size), row->section))
+        return 0;
+    specdec__answer_begin(&s, row, NULL, 0);
+    specdec__answer_push(&s, text, size);
+    while (good && specdec__answer_next(&s, &part)) {
+        for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_NAME; i++, named++)
+            good = good && named < sizeof specdec__conversation_name - 1 &&
+                   part.text.bytes[i] == specdec__conversation_name[named];
+        for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_ARGUMENTS; i++)
+            if (part.text.bytes[i] != ' ')
+                good = good && want[matched] && part.text.bytes[i] == want[matched++];
+        whole += part.kind == SPECDEC_PART_END;
+        good = good && (part.call <= 0);
+    }
+    return good && whole == 1 && named == sizeof specdec__conversation_name - 1 && matched == strlen(want);
+}
+
+/* Does a text name a mark? A missing one is not named. */
+static int specdec__conversation_names(specdec__bytes text, const char *mark)
+{
+    return mark && specdec__conversation_behind(text, mark) > 0;
+}
+
+/* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
+static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    size_t k;
+    uint32_t id;
+
+    for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
+        if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
+            specdec__conversation_names(text, specdec__call_table[k].mark))
+            return &specdec__call_table[k];
+    for (id = 0; id < v->count; id++) {
+        const specdec__bytes token = specdec__cursor_string(&c);
+
+        for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
+            if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
+                 specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
+                specdec__bytes_are(token, specdec__call_table[k].mark))
+                return &specdec__call_table[k];
+    }
+    return NULL;
+}
+
+/* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
+   stays in w->found. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_recognise(specdec__chat_work *w,
+                                                                             specdec__bytes text,
+                                                                             const specdec__vocab *v)
+{
+    static const char tools[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather.\", "
+        "\"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", "
+        "\"description\": \"City.\"}, \"days\": {\"type\": \"integer\", \"description\": \"Days.\"}}, "
+        "\"required\": [\"city\"]}}}]";
+    specdec__chat *const chat = &w->found->chat;
+    specdec_chat_message messages[2];
+    specdec_tool_call call;
+    specdec_chat_input input;
+    specdec__bytes written;
+    size_t i, from;
+    int way, writes = 0;
+
+    memset(messages, 0, sizeof messages);
+    memset(&call, 0, sizeof call);
+    memset(&input, 0, sizeof input);
+    messages[0].role = "user";
+    messages[0].content.bytes = specdec__conversation_question;
+    messages[0].content.length = SPECDEC_WHOLE_STRING;
+    messages[1].role = "assistant";
+    messages[1].calls = &call;
+    messages[1].call_count = 1;
+    call.id.bytes = "call00001";
+    call.name.bytes = specdec__conversation_name;
+    call.arguments.bytes = specdec__conversation_call_arguments;
+    call.id.length = call.name.length = call.arguments.length = SPECDEC_WHOLE_STRING;
+    input.messages = messages;
+    input.count = 2;
+    input.tools.bytes = tools;
+    input.tools.length = sizeof tools - 1;
+    for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
+        specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        w->run.now = 0;
+        specdec__chat_give(&w->run, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 0);
+        specdec__conversation_give(&w->run, &input, 2, way);
+        specdec__template_render(&w->run);
+        written = specdec__template_bytes(w->output, w->run.written);
+        from = w->run.failed ? 0 : specdec__conversation_behind(written, specdec__conversation_question);
+        writes |= from && specdec__conversation_behind(written, specdec__conversation_name) > from;
+        for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
+            if (specdec__conversation_fits(&specdec__call_table[i], w->output + from, written.size - from))
+                chat->calls = &specdec__call_table[i];
+    }
+    if (!chat->calls && !writes && specdec__conversation_names(text, "tool"))
+        chat->calls = specdec__conversation_named(text, v);
+    for (i = 0; i < SPECDEC__COUNT(specdec__thought_table) && !chat->thoughts; i++)
+        if (specdec__conversation_names(text, specdec__thought_table[i].close) &&
+            (!i || specdec__conversation_names(text, specdec__thought_table[i].open)))
+            chat->thoughts = &specdec__thought_table[i];
+}
+
+/* ---- In a known format, for models without a template, or builds that run none. */
+
+/* The same conversation for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has what no known
+   format writes. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_chat_input *input,
+                                                                  specdec__arena *arena, const specdec_message **out,
+                                                                  specdec_error *error)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    specdec_message *messages = (specdec_message *)specdec__arena_take(arena, (size_t)input->count, sizeof *messages,
+                                                                       8);
+    int i, role;
+
+    *out = messages;
+    if (!messages)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    for (i = 0; i < input->count; i++) {
+        const specdec_chat_message *m = &input->messages[i];
+        const specdec__bytes content = specdec__text_of(m->content);
+
+        for (role = 0; role < 3 && strcmp(m->role, roles[role]); role++)
+            ;
+        if (role == 3 || m->call_count)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                 "message %d: this chat format knows system, user and assistant alone, without calls",
+                                 i);
+        messages[i].role = (specdec_role)role;
+        messages[i].text = content.data ? (const char *)content.data : "";
+        messages[i].length = content.size;
+        messages[i].special = input->special;
+    }
+    return SPECDEC_OK;
 }
 
 SPECDEC__FOR_SPEED
@@ -31336,6 +33295,7 @@ enum {
     SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
+    SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of streams: see specdec__streams */
     SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
@@ -31354,6 +33314,8 @@ enum {
     SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* of both: see
                                                                                                   SPECDEC__BOTH */
     SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
+    SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of streams; weights of */
+    SPECDEC__LAUREL_NORM, /* predictions are (streams, streams, streams), of corrections (streams, streams) */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
@@ -31390,6 +33352,8 @@ typedef struct specdec__layer {
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
     float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
+    float sparsity;                        /* gates count by what they exceed their mean + so many standard deviations
+                                              by; 0: by themselves */
     specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
@@ -31446,6 +33410,9 @@ enum {
     SPECDEC__LAYER_INPUTS,   /* each token has an embedding for each layer, too, if embedding_length_per_layer_input is
                                 not 0: see specdec__inputs */
     SPECDEC__LATENT,         /* its attention is latent: see specdec__latent */
+    SPECDEC__ALTUP,          /* how many residual streams it has, if the file does not say: see specdec__streams */
+    SPECDEC__LAUREL,         /* rank of the product of matrices beside attention: see specdec__streams */
+    SPECDEC__SPARSE,         /* in so many first layers gates are sparse, if the file does not say: see sparsity */
     SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
@@ -31514,6 +33481,12 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
                 {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__BOTH, 1}}},
+    {"gemma3n", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                 {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 5}, {SPECDEC__OTHERS, 15},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
+                 {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
+                 {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__ALTUP, 4}, {SPECDEC__LAUREL, 64},
+                 {SPECDEC__SPARSE, 10}}},
     {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_ALSO, SPECDEC__SHARPENED}, {SPECDEC__ROPE_BASE, 10000},
                    {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
@@ -31592,6 +33565,11 @@ static const specdec__architecture specdec__architectures[] = {
                     {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
                     {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
                     {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
+    {"nemotron_h_moe", {{SPECDEC__ROPE_ALSO, SPECDEC__RESTS}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__GAPS, 1},
+                        {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
+                        {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
+                        {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
+                        {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
 };
@@ -31660,6 +33638,20 @@ typedef struct specdec__inputs {
     const float *norm;      /* (width) */
 } specdec__inputs;
 
+#define SPECDEC__MOST_STREAMS 4
+
+/* Several residual streams, of which a layer works on the first, x (AltUp: Baykal et al. 2023, arXiv 2301.13310), in
+   Gemma 3n. The others begin as matrices times x, of its length. A layer predicts streams as sums of all, by weights
+   that are the layer's matrix times tanh(router norm(x) / embedding); afterwards all grow by what it adds to x, each by
+   a factor that is made likewise of the new x. Behind the last layer their mean is taken, once matrices have been
+   applied to the others, of the length of x again. What layers make of their inputs is added to the others only.
+       Beside attention is a product of two matrices (LAuReL: Menghani et al. 2024, arXiv 2411.07501): with h, what
+   attention reads, x becomes (x + attention h + h + norm(up(down h))) / root(2). */
+typedef struct specdec__streams {
+    int count;                                            /* 0: there is but x */
+    specdec__matrix matrix[2][SPECDEC__MOST_STREAMS - 1]; /* (embedding, embedding): of the beginning, of the end */
+} specdec__streams;
+
 /* Sizes of latent attention: see >>forward/latent. Shapes of layers are as the cache sees them: one kv head, whose keys
    are what rotates and a latent row, and whose values are the latter. */
 typedef struct specdec__latent {
@@ -31709,6 +33701,7 @@ typedef struct specdec_model {
     const float *output_norm;
     specdec__reads reads;
     specdec__inputs inputs;
+    specdec__streams streams;
     specdec__latent latent_attention;
     float query_factor;       /* of all query scales */
     int sharing;              /* layers at the end that read the keys of others */
@@ -31739,6 +33732,8 @@ enum {
     SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
     SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a network */
     SPECDEC__DIM_SCALE, /* 1 */
+    SPECDEC__DIM_STREAMS, SPECDEC__DIM_PREDICTIONS, SPECDEC__DIM_CORRECTIONS, SPECDEC__DIM_STREAM_NORMS,
+    SPECDEC__DIM_LAUREL,
     SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
     SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
@@ -31773,6 +33768,9 @@ static const struct {
     {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
     {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_E, 0},
     {"proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INPUT, 0},
+    {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_E, 0},
+    {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_E, 0},
+    {"laurel_r.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LAUREL, 0},
     {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
     {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
     {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
@@ -31843,6 +33841,11 @@ static const struct {
     {"post_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
     {"attn_q_a_norm.weight", SPECDEC__DIM_LOW, SPECDEC__ALWAYS, 0},
     {"attn_kv_a_norm.weight", SPECDEC__DIM_RANK, SPECDEC__ALWAYS, 0},
+    {"altup_router_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
+    {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__ALWAYS, 0},
+    {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__ALWAYS, 0},
+    {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
+    {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
@@ -31852,6 +33855,7 @@ static const struct {
 
 /* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
+    {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
@@ -32295,6 +34299,11 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (m->trait[SPECDEC__LAYER_INPUTS])
         m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
+    if (m->trait[SPECDEC__ALTUP]) {
+        m->streams.count = specdec__model_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
+                                                m->trait[SPECDEC__ALTUP]);
+        specdec__model_count(&r, ".altup.active_idx", 0, 0, 0);
+    }
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
@@ -32332,6 +34341,31 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
     for (i = 0; i < 2; i++)
         shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
     shape[1] += shape[2];
+    return SPECDEC_OK;
+}
+
+/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that
+   it is no more than -100 (minus infinity). */
+static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
+                                              specdec_error *error)
+{
+    const int blocks = m->all + m->nextn;
+    specdec__gguf_value v;
+    char key[96];
+
+    specdec__model_key(m, ".activation_sparsity_scale", key, sizeof key);
+    *sparsity = index < m->trait[SPECDEC__SPARSE] ? 1.64485363f : 0; /* 95 of 100 values of a normal distribution */
+    if (!specdec__gguf_find(&m->gguf, key, &v))
+        return SPECDEC_OK;
+    if (v.type != SPECDEC_GGUF_F32)
+        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+    if (v.is_array && v.count != (uint64_t)blocks)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
+                             (unsigned long long)v.count, blocks);
+    *sparsity = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+    if (!(*sparsity <= 100))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+    *sparsity = *sparsity > -100 ? *sparsity : 0;
     return SPECDEC_OK;
 }
 
@@ -32379,7 +34413,8 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
         return 1;
     if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
-        return !s->kv_heads && (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || !s->feed_forward);
+        return !s->kv_heads &&
+               (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || (!s->feed_forward && !s->experts));
     if (!list->items)
         return (index + 1) % m->interval != 0;
     specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
@@ -32496,7 +34531,10 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
+    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 &&
+                        specdec__model_listed(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+                    ? m->experts
+                    : 0;
     s.shared = s.experts > 0 && !m->trait[SPECDEC__BOTH];
     s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
@@ -33097,6 +35135,16 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
+/* The dimensions of what a layer has for so many streams; of none: all are 0. */
+static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
+{
+    size[SPECDEC__DIM_STREAMS] = streams;
+    size[SPECDEC__DIM_CORRECTIONS] = streams * streams;
+    size[SPECDEC__DIM_PREDICTIONS] = streams * streams * streams;
+    size[SPECDEC__DIM_STREAM_NORMS] = streams ? embedding : 0;
+    size[SPECDEC__DIM_LAUREL] = streams ? laurel : 0;
+}
+
 /* The dimensions of a layer whose attention is latent, where they differ from those of others. */
 static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
@@ -33139,6 +35187,7 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_INPUT] = m->inputs.width;
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
+    specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
     size[SPECDEC__DIM_OWN] = s->keys_of < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
@@ -33202,6 +35251,9 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         if (result)
             return result;
     }
+    if (m->trait[SPECDEC__SPARSE] &&
+        (result = specdec__model_sparsity(m, index, &layer->sparsity, error)) != SPECDEC_OK)
+        return result;
     if (m->trait[SPECDEC__PARALLEL])
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
@@ -33489,6 +35541,30 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
+/* Binds what makes streams of x, and x of streams: each a tensor of a matrix for all streams but x. */
+static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
+{
+    static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
+    const int others = m->streams.count - 1;
+    specdec_result result = SPECDEC_OK;
+    specdec__matrix all;
+    int i, k, found;
+
+    for (k = 0; k < 2 && others > 0 && !result; k++) {
+        memset(&all, 0, sizeof all);
+        result = specdec__model_matrices(m, names[k], others, m->embedding, m->embedding, 1, &all, &found, error);
+        if (!result && all.scales)
+            result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has scales of its own", names[k]);
+        all.rows = m->embedding;
+        for (i = 0; i < others && !result; i++) {
+            m->streams.matrix[k][i] = all;
+            m->streams.matrix[k][i].file += (size_t)i * (size_t)all.rows * all.row_bytes;
+            specdec__model_count_weights(m, &all);
+        }
+    }
+    return result;
+}
+
 /* The weights of norms that have none. */
 static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
 {
@@ -33591,6 +35667,7 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         "cls.output.weight" /* of rerankers; a text needs none */};
     static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
                                          "per_layer_proj_norm.weight"};
+    static const char *const streams[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
@@ -33598,6 +35675,8 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         known |= specdec__bytes_are(name, whole[i]);
     for (i = 0; i < 3; i++)
         known |= m->inputs.width && specdec__bytes_are(name, inputs[i]);
+    for (i = 0; i < 2; i++)
+        known |= m->streams.count && specdec__bytes_are(name, streams[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
     for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
@@ -33659,6 +35738,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
         (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=
@@ -33778,22 +35858,25 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: those of layers, the output head, that of what is read, and that of embeddings for
-   layers. Layers, and parts of a model, lack some of them: these have no rows here. */
+#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
+
+/* Every matrix of a step, by number: those of layers, of streams, that of what is read, that of embeddings for layers,
+   and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
-    const int each = SPECDEC__MATRICES, in_layers = m->layers * each;
+    const int each = SPECDEC__MATRICES, in_layers = m->layers * each, rest = i - in_layers - SPECDEC__STREAM_MATRICES;
 
-    return i < in_layers        ? &m->layer[i / each].matrix[i % each]
-           : i == in_layers     ? &m->reads.matrix
-           : i == in_layers + 1 ? &m->inputs.matrix
-                                : &m->output;
+    return i < in_layers ? &m->layer[i / each].matrix[i % each]
+           : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
+           : rest == 0   ? &m->reads.matrix
+           : rest == 1   ? &m->inputs.matrix
+                         : &m->output;
 }
 
 /* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + 2 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 2 + !m->bare;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -34046,6 +36129,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
         work->memory = memory;
         work->bytes = bytes;
         specdec__chat_recognise(work, m->chat_template, &m->vocab);
+        specdec__conversation_recognise(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
     *beyond = specdec__arena_again(arena, from);
@@ -35704,6 +37788,9 @@ typedef struct specdec__context {
     float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
                                   same x; NULL: it does not */
     float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
+    float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
+    float *predicted;          /* (most, e): x as the layer at work has predicted it */
+    float *stream_router;      /* (most, 16): what the layer's router of streams says */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -35866,6 +37953,14 @@ static void specdec__context_mix(specdec__context *c, const specdec__room *room,
     }
 }
 
+/* What residual streams beside x need. */
+static void specdec__context_streams(specdec__context *c, size_t n, specdec__arena *arena)
+{
+    c->streams = SPECDEC__TAKE(arena, float, (size_t)(c->model->streams.count - 1) * n * (size_t)c->e);
+    c->predicted = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+    c->stream_router = SPECDEC__TAKE(arena, float, n * 16);
+}
+
 /* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
    or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
@@ -35895,8 +37990,8 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     inner = n * (size_t)ff;
     if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
-    if (inner < n * (size_t)specdec__forward_stride(m->inputs.width))
-        inner = n * (size_t)specdec__forward_stride(m->inputs.width);
+    if (inner < n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL])))
+        inner = n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL]));
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
@@ -35959,7 +38054,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
-    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->inputs.width));
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
+                                                       model->inputs.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                                                     specdec__max_int(reads, c->mix.inner)));
@@ -35969,6 +38065,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     if (model->inputs.width)
         c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
                                                                                     model->layers));
+    if (model->streams.count)
+        specdec__context_streams(c, n, arena);
     specdec__context_halves(c, n, arena);
     if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
         specdec__columns_take(&c->columns, heads, wide, arena);
@@ -36630,6 +38728,182 @@ static void specdec__forward_latent_row(const specdec__context *c, const specdec
     else
         memcpy(out + turns, c->absorbed + (size_t)row * (size_t)specdec__forward_stride(heads * rank) +
                                 (size_t)(head * rank), (size_t)rank * sizeof *out);
+}
+
+/* =====================================================================================================================
+ * >>forward/streams: several residual streams (AltUp), and gates of which few count (Gemma 3n): see specdec__streams.
+ * ================================================================================================================== */
+
+/* Row i of stream s. */
+static float *specdec__forward_stream(const specdec__context *c, int s, int i)
+{
+    float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->most * (size_t)c->e : c->x;
+
+    return stream + (size_t)i * (size_t)c->e;
+}
+
+/* The sums of x (n, a multiple of 16), and of its squares, which are exact in double: 8 strided sums of each. */
+static void specdec__forward_moments(const float *x, int n, double *sum, double *squares)
+{
+    double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0}, of_squares[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int i, k;
+
+    for (i = 0; i < n; i += 8)
+        for (k = 0; k < 8; k++) {
+            const double value = (double)x[i + k];
+
+            sums[k] += value;
+            of_squares[k] += value * value;
+        }
+    for (*sum = *squares = 0, k = 0; k < 8; k++) {
+        *sum += sums[k];
+        *squares += of_squares[k];
+    }
+}
+
+/* Gives row i of a stream the length of another one, which has this sum of squares. */
+static void specdec__forward_lengthen(const specdec__context *c, int s, int i, double squares)
+{
+    const int width = c->model->embedding;
+    double sum, own;
+    float *row = specdec__forward_stream(c, s, i);
+
+    specdec__forward_moments(row, width, &sum, &own);
+    own = own > 1e-5 * width ? own : 1e-5 * width; /* as its authors have it */
+    if (squares > 0)
+        c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
+                                       specdec__inverse_root(own)), width);
+    else
+        memset(row, 0, (size_t)width * sizeof *row);
+}
+
+/* A thread's rows of all streams but x become as long as x; then, with `end`, x the mean of all. */
+static void specdec__forward_even(specdec__context *c, int thread, int end)
+{
+    const int count = c->model->streams.count;
+    double sum, squares;
+    int i, s;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *x = specdec__forward_stream(c, 0, i);
+
+        specdec__forward_moments(x, c->model->embedding, &sum, &squares);
+        for (s = 1; s < count; s++)
+            specdec__forward_lengthen(c, s, i, squares);
+        for (s = 1; end && s < count; s++)
+            c->kernels->add_scaled(x, 1, specdec__forward_stream(c, s, i), c->model->embedding);
+        if (end)
+            c->kernels->scale(x, 1 / (float)count, c->model->embedding);
+    }
+}
+
+/* out (rows) = weights (rows, count) * tanh(what the router of streams says of row i / embedding). */
+static void specdec__forward_coefficients(const specdec__context *c, int i, const float *weights, int rows, float *out)
+{
+    const int count = c->model->streams.count;
+    float modes[16] = {0};
+    int r, k;
+
+    memcpy(modes, c->stream_router + (size_t)i * 16, (size_t)count * sizeof *modes);
+    c->kernels->scale(modes, 1 / (float)c->model->embedding, 16);
+    c->kernels->cap(modes, 1, 16);
+    for (r = 0; r < rows; r++)
+        for (out[r] = 0, k = 0; k < count; k++)
+            out[r] = specdec__fma(weights[r * count + k], modes[k], out[r]);
+}
+
+#define SPECDEC__STREAM_PIECE 64 /* columns of streams that are worked on at a time */
+
+/* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
+static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.to * 32;
+    float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
+    int i, at, s, k, n;
+
+    for (i = part.first; i < part.last; i++) {
+        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__PREDICTIONS], count * count, weight);
+        for (at = part.from * 32; at < to; at += n) {
+            n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
+            for (s = 0; s < count; s++)
+                memcpy(old[s], specdec__forward_stream(c, s, i) + at, (size_t)n * sizeof(float));
+            for (s = 0; s < count; s++)
+                for (k = 0; k < count; k++)
+                    c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, weight[s * count + k], old[k], n);
+            memcpy(c->predicted + (size_t)i * (size_t)c->e + at, specdec__forward_stream(c, 0, i) + at,
+                   (size_t)n * sizeof(float));
+        }
+    }
+}
+
+/* A thread's part of all streams: each becomes what was predicted of it, plus a share of what x has grown by since.
+   Then h = x times a weight, which is what goes with the layer's inputs. */
+static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.to * 32;
+    float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
+    int i, at, s, n;
+
+    for (i = part.first; i < part.last; i++) {
+        const float *predicted = c->predicted + (size_t)i * (size_t)c->e;
+        const float *x = specdec__forward_stream(c, 0, i) + part.from * 32;
+
+        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__CORRECTIONS], count, weight);
+        for (at = part.from * 32; at < to; at += n) {
+            n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
+            memcpy(grown, specdec__forward_stream(c, 0, i) + at, (size_t)n * sizeof *grown);
+            c->kernels->add_scaled(grown, -1, predicted + at, n);
+            memcpy(specdec__forward_stream(c, 0, i) + at, predicted + at, (size_t)n * sizeof *grown);
+            for (s = 0; s < count; s++)
+                c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, 1 + weight[s], grown, n);
+        }
+        c->kernels->convolve(&x, layer->vector[SPECDEC__INPUT_SCALE] + part.from * 32, 0, 1, NULL, 0,
+                             to - part.from * 32, c->h + (size_t)i * (size_t)c->e + part.from * 32);
+    }
+}
+
+/* A thread's part of x = (x + h + norm(y)) / root(2): what stands beside attention is h and y. */
+static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, count = part.to * 32 - at;
+    int i;
+
+    for (i = part.first; i < part.last; i++) {
+        const size_t row = (size_t)i * (size_t)c->e;
+        float *x = c->x + row + at, *h = c->h + row;
+
+        c->kernels->add_scaled(x, 1, h + at, count);
+        specdec__forward_norm(c)(c->y + row, layer->vector[SPECDEC__LAUREL_NORM], c->model->epsilon,
+                                 c->e - SPECDEC__APART, at, part.to * 32, h);
+        c->kernels->add_scaled(x, 1, h + at, count);
+        c->kernels->scale(x, 0.707106769f, count);
+        specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
+    }
+}
+
+/* A thread's rows of gates (n, stride), of so many values: each becomes what it exceeds their mean + sparsity times
+   their standard deviation by, or 0. */
+static void specdec__forward_sparsify(const specdec__context *c, int thread, float sparsity, float *gates, int width,
+                                      int stride)
+{
+    double sum, squares, variance;
+    float least;
+    int i, j;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *row = gates + (size_t)i * (size_t)stride;
+
+        specdec__forward_moments(row, width, &sum, &squares);
+        sum /= width;
+        variance = squares / width - specdec__product(sum, sum);
+        variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_root(variance)) : 0;
+        least = (float)(sum + specdec__product((double)sparsity, variance));
+        for (j = 0; j < width; j++)
+            row[j] = row[j] > least ? row[j] - least : 0;
+    }
 }
 
 /* =====================================================================================================================
@@ -38111,6 +40385,11 @@ static int specdec__forward_network(specdec__context *c, int thread, const specd
     t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
     if (specdec__forward_project(c, thread, x, t, 1 + gated))
         return 1;
+    if (layer->sparsity > 0 || layer->sparsity < 0) {
+        specdec__forward_sparsify(c, thread, layer->sparsity, c->hidden, layer->shape.feed_forward, ff);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
     in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
@@ -38164,13 +40443,83 @@ static int specdec__forward_layer_inputs(specdec__context *c, int thread)
     return specdec__pool_barrier(c->pool);
 }
 
-/* How a layer ends: x += what comes of its own embeddings, if there are any; then times its factor. Returns 1 when
-   cancelled. */
+/* What the streams' router of a layer says of x. Returns 1 when cancelled. */
+static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
+    const specdec__output t = specdec__forward_output(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router, 16);
+
+    return specdec__forward_project(c, thread, &in, &t, 1);
+}
+
+/* The streams of all rows are made of x, which is the first; or, at the end, x of them. Returns 1 when cancelled. */
+static int specdec__forward_project_streams(specdec__context *c, int thread, int end)
+{
+    const specdec__streams *streams = &c->model->streams;
+    const int others = streams->count - 1;
+    specdec__input in = specdec__forward_normed(c, c->n, NULL);
+    specdec__output t[SPECDEC__MOST_STREAMS - 1];
+    int s;
+
+    for (s = 0; s < others; s++) {
+        t[s].matrix = &streams->matrix[end][s];
+        t[s].bias = NULL;
+        t[s].out = specdec__forward_stream(c, s + 1, 0);
+        in.from = t[s].out;
+        t[s].stride = (size_t)c->e;
+        if (end && specdec__forward_project(c, thread, &in, &t[s], 1))
+            return 1;
+    }
+    in.from = c->x;
+    if (!end && specdec__forward_project(c, thread, &in, t, others))
+        return 1;
+    specdec__forward_even(c, thread, end);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* How a layer begins that has several streams: it predicts them. Returns 1 when cancelled. */
+static int specdec__forward_layer_begin(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    if (specdec__forward_route_streams(c, thread, layer))
+        return 1;
+    specdec__forward_predict(c, thread, layer);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x becomes (x + what stands beside attention) / root(2): see specdec__streams. Returns 1 when cancelled. */
+static int specdec__forward_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    specdec__output t = specdec__forward_output(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
+
+    in.from = c->predicted;
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    in = specdec__forward_input(c->hidden, c->n, stride, NULL);
+    t = specdec__forward_output(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    specdec__forward_add_laurel(c, thread, layer);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* How a layer ends: streams are corrected, if there are several; x, or all others, += what comes of its own embeddings,
+   if there are any; then times its factor. Returns 1 when cancelled. */
 static int specdec__forward_layer_end(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
+    const int count = c->model->streams.count;
     specdec__input in = specdec__forward_normed(c, c->n, NULL);
     specdec__output t;
+    int s;
+
+    if (count) {
+        if (specdec__forward_route_streams(c, thread, layer))
+            return 1;
+        specdec__forward_correct(c, thread, layer);
+        in = specdec__forward_input(c->h, c->n, c->e, NULL); /* which is made of x */
+    }
 
     if (width) {
         t = specdec__forward_output(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
@@ -38181,7 +40530,9 @@ static int specdec__forward_layer_end(specdec__context *c, int thread, const spe
         t = specdec__forward_output(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
-        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], c->x, c->x);
+        for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
+            specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], specdec__forward_stream(c, s, 0),
+                                 specdec__forward_stream(c, s, 0));
     }
     if (layer->vector[SPECDEC__OUTPUT_SCALE])
         specdec__forward_scale(c, thread, *layer->vector[SPECDEC__OUTPUT_SCALE]);
@@ -38619,26 +40970,33 @@ static void specdec__forward_worker(void *argument, int thread)
     if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
         return;
     specdec__forward_embed(c, thread);
-    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)))
+    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
+        (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
         if (SPECDEC__PIPE && c->hooks && !thread)
             c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
+        if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
+            return;
         if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
+            return;
+        if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_laurel(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
         if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
-        if ((c->inputs || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
+        if ((c->inputs || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
             specdec__forward_layer_end(c, thread, &m->layer[i]))
             return;
     }
+    if (c->streams && specdec__forward_project_streams(c, thread, 1))
+        return;
     specdec__forward_tap(c, thread, m->layers);
     specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
     if (c->row_count && specdec__model_ends(m) && !m->bare)
@@ -39013,12 +41371,10 @@ static specdec_result specdec__heads_run(specdec__heads *h, int level, const int
 }
 
 /* =====================================================================================================================
- * >>speculation/sample: a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
- *     noise that is a function of (seed, position, token).
+ * >>speculation/sample: candidates and their order; candidates become tokens or a distribution by noise that is a
+ *     function of (seed, position, token).
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_WINDOW     64 /* repetition_window when the caller leaves it 0 */
-#define SPECDEC__SAMPLE_NUCLEUS    64 /* candidates sorted first when looking for a top-p set; then 8 times more */
 #define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is larger: 32 ln 2 and some rounding */
 #define SPECDEC__SAMPLE_LARGEST    3.40282347e38f /* the largest float */
 
@@ -39067,30 +41423,41 @@ SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidat
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-#define SPECDEC__SAMPLE_ORDER(key, a, b) specdec__sample_before(a, b)
-SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, void, SPECDEC__SAMPLE_ORDER)
+/* The same, or where there is a center: the logit that is nearer to it first. */
+SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
+{
+    float from_a, from_b;
 
-/* Brings the best k of count items to the front, sorted; 0 < k <= count. O(count) for small k. */
-static void specdec__sample_select(specdec_candidate *items, int count, int k)
+    if (!center)
+        return specdec__sample_before(a, b);
+    from_a = a.logit > *center ? a.logit - *center : *center - a.logit;
+    from_b = b.logit > *center ? b.logit - *center : *center - b.logit;
+    return from_a < from_b || (!(from_a > from_b) && specdec__sample_before(a, b));
+}
+
+SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_nearer)
+
+/* Brings the first k of count items in this order to the front, sorted; 0 < k <= count. O(count) for small k. */
+static void specdec__sample_select(const float *center, specdec_candidate *items, int count, int k)
 {
     specdec_candidate moving;
     int i;
 
     for (i = k / 2 - 1; i >= 0; i--)
-        specdec__sample_sink(items, NULL, k, i);
+        specdec__sample_sink(items, center, k, i);
     for (i = k; i < count; i++) {
-        if (specdec__sample_before(items[i], items[0])) {
+        if (specdec__sample_nearer(center, items[i], items[0])) {
             moving = items[i];
             items[i] = items[0];
             items[0] = moving;
-            specdec__sample_sink(items, NULL, k, 0);
+            specdec__sample_sink(items, center, k, 0);
         }
     }
     for (i = k - 1; i > 0; i--) {
         moving = items[i];
         items[i] = items[0];
         items[0] = moving;
-        specdec__sample_sink(items, NULL, i, 0);
+        specdec__sample_sink(items, center, i, 0);
     }
 }
 
@@ -39100,194 +41467,6 @@ SPECDEC__INLINE float specdec__sample_clean(float logit)
     if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
         return specdec__float_from_bits(0xff800000u);
     return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
-}
-
-/* Does the penalty change anything? */
-SPECDEC__INLINE int specdec__sample_penalises(const specdec_sampling *sampling)
-{
-    return sampling->repetition_penalty > 0.0f && (sampling->repetition_penalty < 1.0f ||
-                                                   sampling->repetition_penalty > 1.0f);
-}
-
-/* Do the penalty or biases change logits? */
-SPECDEC__INLINE int specdec__sample_alters(const specdec_sampling *sampling)
-{
-    return sampling->bias_count > 0 || specdec__sample_penalises(sampling);
-}
-
-/* Is anything cut off before a token is drawn? A constraint then comes first. */
-SPECDEC__INLINE int specdec__sample_filters(const specdec_sampling *sampling)
-{
-    return sampling->temperature > 0.0f && (sampling->top_k > 0 || (sampling->top_p > 0.0f && sampling->top_p < 1.0f) ||
-                                            sampling->min_p > 0.0f);
-}
-
-SPECDEC__FOR_SIZE
-static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
-{
-    int i;
-
-    if (sampling->bias_count < 0 || (sampling->bias_count && !sampling->biases))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d biases, or none where they should be",
-                             sampling->bias_count);
-    for (i = 0; i < sampling->bias_count; i++)
-        if (!(sampling->biases[i].bias <= 0.0f) && !(sampling->biases[i].bias > 0.0f))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the bias of token %d is not a number",
-                                 (int)sampling->biases[i].token);
-    return SPECDEC_OK;
-}
-
-static specdec_result specdec__sample_check(const specdec_sampling *sampling, specdec_error *error)
-{
-    if (!(sampling->temperature >= 0.0f && sampling->temperature <= 1e6f))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "temperature must be 0 (greedy) or a number up to 1000000");
-    if (sampling->top_k < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "top_k is %d; it must be 0 (off) or more",
-                             (int)sampling->top_k);
-    if (!(sampling->top_p >= 0.0f && sampling->top_p <= 1.0f))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "top_p must be within 0 (off) and 1 (off)");
-    if (!(sampling->min_p >= 0.0f && sampling->min_p <= 1.0f))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "min_p must be within 0 (off) and 1");
-    if (!(sampling->repetition_penalty >= 0.0f && sampling->repetition_penalty <= 1e6f))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                             "repetition_penalty must be 0 or 1 (off) or a number up to 1000000");
-    if (sampling->repetition_window < -1)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                             "repetition_window is %d; it must be -1 (all), 0 (%d) or more",
-                             (int)sampling->repetition_window, SPECDEC__SAMPLE_WINDOW);
-    return specdec__sample_check_biases(sampling, error);
-}
-SPECDEC__FOR_SPEED
-
-/* The logit of a token of a row, with its biases: they are few. */
-static float specdec__sample_biased(const specdec_sampling *sampling, const float *logits, int32_t token)
-{
-    float logit = specdec__sample_clean(logits[token]);
-    int i;
-
-    for (i = 0; i < sampling->bias_count; i++)
-        if (sampling->biases[i].token == token)
-            logit = specdec__sample_clean(logit + sampling->biases[i].bias);
-    return logit;
-}
-
-/* Copies the row into items[vocab], items[i] being token i, adds biases and makes tokens of the window less likely. */
-static void specdec__sample_alter(specdec_candidate *items, const specdec_sampling *sampling, const float *logits,
-                                  int vocab, const int32_t *recent, int recent_count)
-{
-    int window = sampling->repetition_window ? sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
-    float penalty = sampling->repetition_penalty;
-    int i;
-
-    for (i = 0; i < vocab; i++) {
-        items[i].token = i;
-        items[i].logit = specdec__sample_clean(logits[i]);
-    }
-    for (i = 0; i < sampling->bias_count; i++) {
-        const int32_t token = sampling->biases[i].token;
-
-        if (token >= 0 && token < vocab)
-            items[token].logit = specdec__sample_clean(items[token].logit + sampling->biases[i].bias);
-    }
-    if (!specdec__sample_penalises(sampling))
-        return;
-    for (i = window < 0 ? 0 : specdec__max_int(recent_count - window, 0); i < recent_count; i++) {
-        int32_t token = recent[i];
-
-        if (token >= 0 && token < vocab) {
-            float logit = specdec__sample_biased(sampling, logits, token); /* afresh, so that repeats count once */
-
-            items[token].logit = specdec__sample_clean(logit > 0.0f ? logit / penalty : logit * penalty);
-        }
-    }
-}
-
-/* Drops candidates of probability zero and shifts the rest so that the best logit is 0. Returns how many stay, >= 1. */
-static int specdec__sample_shift(specdec_candidate *items, int vocab)
-{
-    float best = specdec__float_from_bits(0xff800000u);
-    int i, count = 0;
-
-    for (i = 0; i < vocab; i++)
-        best = items[i].logit > best ? items[i].logit : best;
-    for (i = 0; i < vocab; i++) {
-        float logit = items[i].logit - best;
-
-        if (logit >= -SPECDEC__SAMPLE_LARGEST) {
-            items[count].token = items[i].token;
-            items[count++].logit = logit;
-        }
-    }
-    if (count == 0) {
-        items[0].token = 0; /* nothing in the row is a number above -infinity */
-        items[0].logit = 0.0f;
-        count = 1;
-    }
-    return count;
-}
-
-/* Keeps the fewest best candidates that hold top_p of the probability; leaves them sorted. Returns how many. */
-static int specdec__sample_nucleus(specdec_candidate *items, int count, float top_p, int sorted)
-{
-    int i = 0, ready = sorted ? count : specdec__min_int(SPECDEC__SAMPLE_NUCLEUS, count);
-    double total = 0.0, reached = 0.0;
-
-    for (i = 0; i < count; i++)
-        total += (double)specdec__exp(items[i].logit);
-    total *= (double)top_p;
-    if (!sorted)
-        specdec__sample_select(items, count, ready);
-    for (i = 0;; ready = ready > count / 8 ? count : ready * 8) {
-        for (; i < ready; i++) {
-            reached += (double)specdec__exp(items[i].logit);
-            if (reached >= total)
-                return i + 1;
-        }
-        if (ready == count)
-            return count;
-        specdec__sample_select(items + ready, count - ready,
-                               specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
-    }
-}
-
-specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
-                                     int vocab, const int32_t *recent, int recent_count, specdec_error *error)
-{
-    specdec_candidate *items = out ? out->items : NULL;
-    int i, count, kept, sorted = 0;
-    specdec_result result;
-
-    if (!items || !sampling || !logits || vocab < 1 || recent_count < 0 || (recent_count && !recent))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                             "sampling needs candidates, settings and a row of at least one logit");
-    result = specdec__sample_check(sampling, error);
-    if (result)
-        return result;
-    specdec__sample_alter(items, sampling, logits, vocab, recent, recent_count);
-    count = specdec__sample_shift(items, vocab);
-    out->greedy = !(sampling->temperature > 0.0f);
-    out->count = count;
-    if (out->greedy)
-        return SPECDEC_OK;
-    if (sampling->top_k > 0 && sampling->top_k < count) {
-        count = sampling->top_k;
-        specdec__sample_select(items, out->count, count);
-        sorted = 1;
-    }
-    if (sampling->top_p > 0.0f && sampling->top_p < 1.0f)
-        count = specdec__sample_nucleus(items, count, sampling->top_p, sorted);
-    if (sampling->min_p > 0.0f) {
-        float least = specdec__log(sampling->min_p);
-
-        for (i = 0, kept = 0; i < count; i++)
-            if (items[i].logit >= least)
-                items[kept++] = items[i];
-        count = kept;
-    }
-    for (i = 0; i < count; i++)
-        items[i].logit = items[i].logit / sampling->temperature;
-    out->count = count;
-    return SPECDEC_OK;
 }
 
 /* Puts a candidate into the sorted list best[held] of at most k; when the list is full, its last one falls out. Returns
@@ -39355,11 +41534,11 @@ static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates 
     return best.token;
 }
 
-/* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would give,
-   but for the shift of the logits. Runs of tokens of which none can be among them are passed over. Returns how many. */
+/* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would
+   give, but for the shift of the logits. Runs of tokens of which none can be among them are passed over. Returns how
+   many. */
 static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab,
-                                                  int k,
-                                                  specdec_candidate *best)
+                                                  int k, specdec_candidate *best)
 {
     int i = 0, held = 0, end;
 
@@ -39375,67 +41554,6 @@ static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernel
             candidate.token = i;
             candidate.logit = specdec__sample_clean(logits[i]);
             held = specdec__sample_insert(best, held, k, candidate);
-        }
-    }
-    return held;
-}
-
-/* A row of logits that is sampled from: as a list of candidates, or, when nothing is cut off or penalised, as it is. */
-typedef struct specdec__row {
-    const specdec__kernels *kernels;
-    const float *logits; /* (vocab) */
-    int vocab;
-    float highest;                /* of the logits */
-    float temperature;            /* 0: there is a list */
-    specdec_candidates candidates;
-} specdec__row;
-
-/* items (vocab) is room for the list. recent (recent_count) is the text before the row. */
-static specdec_result specdec__row_init(specdec__row *row, const specdec__kernels *kernels, const specdec_sampling *s,
-                                        specdec_candidate *items, const float *logits, int vocab, const int32_t *recent,
-                                        int recent_count)
-{
-    row->kernels = kernels;
-    row->logits = logits;
-    row->vocab = vocab;
-    row->temperature = 0;
-    row->candidates.items = items;
-    if (s->temperature > 1e-6f && !(s->top_k > 0 && s->top_k < vocab) && !(s->top_p > 0 && s->top_p < 1) &&
-        !(s->min_p > 0) &&
-        !specdec__sample_alters(s)) {
-        row->highest = kernels->largest(logits, vocab);
-        if (row->highest >= -SPECDEC__SAMPLE_LARGEST && row->highest <= SPECDEC__SAMPLE_LARGEST) {
-            row->temperature = s->temperature;
-            return SPECDEC_OK;
-        }
-    }
-    return specdec_sample_filter(&row->candidates, s, logits, vocab, recent, recent_count, NULL);
-}
-
-/* What specdec_sample_top gives, in blocks of 64 tokens: most blocks hold no token that could be chosen. */
-static int specdec__row_top(const specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
-{
-    uint64_t noise_row = specdec__sample_noise_row(seed, position);
-    int from, i, held = 0;
-
-    if (!(row->temperature > 0))
-        return specdec_sample_top(&row->candidates, seed, position, k, best);
-    for (from = 0; from < row->vocab && k > 0; from += 64) {
-        int count = specdec__min_int(64, row->vocab - from);
-
-        if (held == k &&
-            !row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature,
-                                    best[k - 1].logit, noise_row, (uint32_t)from))
-            continue;
-        for (i = from; i < from + count; i++) {
-            specdec_candidate candidate;
-
-            candidate.token = i;
-            candidate.logit = row->logits[i] - row->highest;
-            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST))
-                continue;
-            candidate.logit = candidate.logit / row->temperature;
-            held = specdec__sample_try(best, held, k, candidate, noise_row);
         }
     }
     return held;
@@ -39470,13 +41588,659 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
     return SPECDEC_OK;
 }
 
-/* What specdec_sample_distribution gives, but for the sum of p (vocab), which need not be 1. */
-static void specdec__row_weights(const specdec__row *row, float *p)
+/* =====================================================================================================================
+ * >>speculation/samplers: the table of samplers; a row of logits becomes a list of candidates, sampler after sampler.
+ *
+ * Penalties and DRY change the logits of a few tokens of a row, the other samplers shorten a list of candidates or
+ * change its temperature. What each keeps is what llama.cpp's sampler of the same name keeps; sums are in double, in
+ * the order of the list.
+ * ================================================================================================================== */
+
+#define SPECDEC__SAMPLE_WINDOW   64   /* repetition_window when the caller leaves it 0 */
+#define SPECDEC__SAMPLE_NUCLEUS  64   /* candidates sorted first when looking for a top-p set; then 8 times more */
+#define SPECDEC__SAMPLE_REPEAT   1024 /* DRY: tokens that a repetition counts, at most */
+#define SPECDEC__SAMPLE_DECISION 0x7fffffffu /* of XTC, among the uniform numbers of a position */
+#define SPECDEC__SAMPLER_CHAIN   16   /* samplers of a list */
+#define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* which has no name in lists */
+
+/* What samplers go by besides the candidates. */
+typedef struct specdec__sampler_input {
+    const specdec_sampling *sampling;
+    const specdec__vocab *vocab; /* whose tokens have characters; NULL: nothing breaks repetitions */
+    int size;                    /* tokens of a row */
+    const int32_t *recent;       /* (recent_count) the text before the row */
+    int recent_count;
+    float surprise;              /* mirostat: the largest that is kept, in bits; 0: that of an answer's beginning */
+} specdec__sampler_input;
+
+SPECDEC__FOR_SIZE
+
+/* A member of sampling, or what it stands for where it is 0. */
+SPECDEC__INLINE float specdec__sampler_or(float value, float otherwise)
 {
-    if (row->temperature > 0)
-        row->kernels->weights(row->logits, row->vocab, row->highest, row->temperature, p);
-    else
-        specdec_sample_distribution(&row->candidates, row->vocab, p, NULL);
+    return value > 0.0f ? value : otherwise;
+}
+
+/* --- samplers that change a row (size) of logits ----------------------------------------------------------------- */
+
+static int specdec__sampler_penalties_on(const specdec_sampling *s)
+{
+    return (s->repetition_penalty > 0.0f && (s->repetition_penalty < 1.0f || s->repetition_penalty > 1.0f)) ||
+           s->frequency_penalty < 0.0f || s->frequency_penalty > 0.0f || s->presence_penalty < 0.0f ||
+           s->presence_penalty > 0.0f;
+}
+
+/* Takes the penalties from a token that is in the window so many times. */
+static float specdec__sampler_penalised(const specdec_sampling *s, float logit, int32_t times)
+{
+    const float penalty = specdec__sampler_or(s->repetition_penalty, 1.0f);
+    const float taken = (float)times * s->frequency_penalty + s->presence_penalty;
+
+    logit = specdec__sample_clean(logit > 0.0f ? logit / penalty : logit * penalty);
+    return taken < 0.0f || taken > 0.0f ? specdec__sample_clean(logit - taken) : logit;
+}
+
+/* marks (size) are room; those of tokens of the text are used. */
+static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
+{
+    const int window = in->sampling->repetition_window ? in->sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
+    const int from = window < 0 ? 0 : specdec__max_int(in->recent_count - window, 0);
+    int i, pass;
+
+    for (pass = 0; pass < 3; pass++)
+        for (i = from; i < in->recent_count; i++) {
+            const int32_t token = in->recent[i];
+
+            if (token < 0 || token >= in->size)
+                continue;
+            if (pass == 0)
+                marks[token] = 0;
+            else if (pass == 1)
+                marks[token]++;
+            else if (marks[token]) {
+                row[token] = specdec__sampler_penalised(in->sampling, row[token], marks[token]);
+                marks[token] = 0;
+            }
+        }
+}
+
+static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
+
+/* Whether a token has one of the characters that end repetitions. */
+static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t token)
+{
+    const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
+    unsigned char bytes[64];
+    size_t count, at, size, i;
+
+    if (!in->vocab || specdec__token_bytes(in->vocab, token, 1, bytes, sizeof bytes, &count, NULL))
+        return 0;
+    for (i = 0; i < sizeof in->sampling->dry_breakers && breakers[i]; i += size) {
+        size = 1;
+        while (i + size < sizeof in->sampling->dry_breakers && ((unsigned char)breakers[i + size] & 0xc0) == 0x80)
+            size++;
+        for (at = 0; at + size <= count; at++)
+            if (memcmp(bytes + at, breakers + i, size) == 0)
+                return 1;
+    }
+    return 0;
+}
+
+/* The largest length that changes anything: powers beyond are infinite. */
+static int specdec__sampler_dry_most(const specdec_sampling *s, int allowed)
+{
+    const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
+    const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
+
+    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_REPEAT - 1)
+               ? specdec__min_int(allowed, SPECDEC__SAMPLE_REPEAT) + 1 + (int)most
+               : specdec__max_int(allowed, SPECDEC__SAMPLE_REPEAT);
+}
+
+/* What is taken from a token that would lengthen a repetition of so many tokens. */
+static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
+{
+    const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
+    const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f, over = (float)(length - allowed);
+
+    return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
+}
+
+/* DRY: https://github.com/oobabooga/text-generation-webui/pull/5677. marks (size) are room. */
+static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
+{
+    const specdec_sampling *s = in->sampling;
+    const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
+    const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
+    const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
+    int most = specdec__min_int(count, specdec__sampler_dry_most(s, allowed)), back, length, i;
+
+    for (i = 0; i < most; i++)
+        if (specdec__sampler_breaks(in, last[-i]))
+            most = i;
+    if (most < allowed || count <= allowed)
+        return;
+    for (i = 0; i < count; i++)
+        if (last[-i] >= 0 && last[-i] < in->size)
+            marks[last[-i]] = 0;
+    for (back = 1; back < count; back++) {
+        const int32_t next = last[1 - back]; /* came behind what may be repeated */
+
+        for (length = 0; length < most && back + length < count && last[-length] == last[-length - back];)
+            length++;
+        if (length >= allowed && next >= 0 && next < in->size && marks[next] < length)
+            marks[next] = length;
+    }
+    for (i = 0; i < count; i++) {
+        const int32_t token = last[-i];
+
+        if (token < 0 || token >= in->size || !marks[token])
+            continue;
+        if (!specdec__sampler_breaks(in, token))
+            row[token] = specdec__sample_clean(row[token] - specdec__sampler_dry_penalty(s, marks[token], allowed));
+        marks[token] = 0;
+    }
+}
+
+/* --- samplers that change a list; each returns how many candidates it keeps, of at least one --------------------- */
+
+static int specdec__sampler_top_n_sigma_on(const specdec_sampling *s) { return s->top_n_sigma > 0.0f; }
+static int specdec__sampler_top_k_on(const specdec_sampling *s) { return s->top_k > 0; }
+static int specdec__sampler_typical_on(const specdec_sampling *s) { return s->typical_p > 0.0f && s->typical_p < 1.0f; }
+static int specdec__sampler_top_p_on(const specdec_sampling *s) { return s->top_p > 0.0f && s->top_p < 1.0f; }
+static int specdec__sampler_min_p_on(const specdec_sampling *s) { return s->min_p > 0.0f; }
+static int specdec__sampler_xtc_on(const specdec_sampling *s) { return s->xtc_probability > 0.0f; }
+static int specdec__sampler_mirostat_on(const specdec_sampling *s) { return s->mirostat_tau > 0.0f; }
+SPECDEC__FOR_SPEED
+
+/* Dividing by 1 changes nothing. */
+static int specdec__sampler_temperature_on(const specdec_sampling *s)
+{
+    return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
+}
+
+static float specdec__sampler_best(const specdec_candidate *items, int count)
+{
+    float best = items[0].logit;
+    int i;
+
+    for (i = 1; i < count; i++)
+        best = items[i].logit > best ? items[i].logit : best;
+    return best;
+}
+
+/* The sum of e^(logit - best), and in *mean the mean of logit - best under that distribution. */
+static double specdec__sampler_total(const specdec_candidate *items, int count, float best, double *mean)
+{
+    double total = 0.0, sum = 0.0;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const double weight = (double)specdec__exp(items[i].logit - best);
+
+        total += weight;
+        sum += weight > 0.0 ? weight * (double)(items[i].logit - best) : 0.0;
+    }
+    *mean = sum / total;
+    return total;
+}
+
+/* Keeps the candidates that are at least `least` above the best (which is below 0). */
+static int specdec__sampler_least(specdec_candidate *items, int count, float least)
+{
+    const float best = specdec__sampler_best(items, count);
+    int i, kept = 0;
+
+    for (i = 0; i < count; i++)
+        if (items[i].logit - best >= least)
+            items[kept++] = items[i];
+    return kept;
+}
+
+/* Keeps the first candidates, by center or by logit, that hold `wanted` of e^(logit - best), or more than that; leaves
+   them sorted. */
+static int specdec__sampler_share(specdec_candidate *items, int count, const float *center, double wanted, int more)
+{
+    const float best = specdec__sampler_best(items, count);
+    int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_NUCLEUS, count);
+    double reached = 0.0;
+
+    specdec__sample_select(center, items, count, ready);
+    for (;; ready = ready > count / 8 ? count : ready * 8) {
+        for (; i < ready; i++) {
+            reached += (double)specdec__exp(items[i].logit - best);
+            if (reached > wanted || (reached >= wanted && !more))
+                return i + 1;
+        }
+        if (ready == count)
+            return count;
+        specdec__sample_select(center, items + ready, count - ready,
+                               specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
+    }
+}
+
+/* Tang et al. 2024, arXiv 2411.07641. */
+static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    const float best = specdec__sampler_best(items, count);
+    const double n = (double)in->sampling->top_n_sigma;
+    double mean = 0.0, variance = 0.0;
+    int i, kept = 0;
+
+    for (i = 0; i < count; i++)
+        mean += (double)(items[i].logit - best);
+    mean /= (double)count;
+    for (i = 0; i < count; i++) {
+        const double off = (double)(items[i].logit - best) - mean;
+
+        variance += off * off;
+    }
+    variance /= (double)count;
+    for (i = 0; i < count; i++) {
+        const double below = (double)(best - items[i].logit);
+
+        if (below * below <= n * n * variance)
+            items[kept++] = items[i];
+    }
+    return kept;
+}
+
+static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    if (in->sampling->top_k >= count)
+        return count;
+    specdec__sample_select(NULL, items, count, in->sampling->top_k);
+    return in->sampling->top_k;
+}
+
+/* Meister et al. 2022, arXiv 2202.00666: with the mean m of x = log p, -x is nearest the entropy where x is nearest
+   m. */
+static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    const float best = specdec__sampler_best(items, count);
+    double mean;
+    const double total = specdec__sampler_total(items, count, best, &mean);
+    const float center = (float)(mean + (double)best);
+
+    return specdec__sampler_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
+}
+
+/* Holtzman et al. 2019, arXiv 1904.09751. */
+static int specdec__sampler_mass(specdec_candidate *items, int count, float top_p)
+{
+    const float best = specdec__sampler_best(items, count);
+    double total = 0.0;
+    int i;
+
+    for (i = 0; i < count; i++)
+        total += (double)specdec__exp(items[i].logit - best);
+    return specdec__sampler_share(items, count, NULL, total * (double)top_p, 0);
+}
+
+static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    return specdec__sampler_mass(items, count, in->sampling->top_p);
+}
+
+/* Nguyen et al. 2024, arXiv 2407.01082. */
+static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    return specdec__sampler_least(items, count, specdec__log(in->sampling->min_p));
+}
+
+/* XTC: https://github.com/oobabooga/text-generation-webui/pull/6335. Removes all that are better than the last one of
+   those that are probable enough. */
+static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    const double threshold = (double)specdec__sampler_or(in->sampling->xtc_threshold, 0.1f);
+    const float best = specdec__sampler_best(items, count);
+    specdec_uniform chance;
+    double total, mean;
+    int i, last = -1, kept = 0;
+
+    chance.seed = in->sampling->seed;
+    chance.position = (uint64_t)in->recent_count;
+    chance.decision = SPECDEC__SAMPLE_DECISION;
+    if (threshold > 0.5 || specdec_uniform_next(&chance) > (double)in->sampling->xtc_probability)
+        return count;
+    total = specdec__sampler_total(items, count, best, &mean);
+    for (i = 0; i < count; i++)
+        if ((double)specdec__exp(items[i].logit - best) >= threshold * total &&
+            (last < 0 || specdec__sample_before(items[last], items[i])))
+            last = i;
+    if (last < 0)
+        return count;
+    {
+        const specdec_candidate least = items[last];
+
+        for (i = 0; i < count; i++)
+            if (!specdec__sample_before(items[i], least))
+                items[kept++] = items[i];
+    }
+    return kept;
+}
+
+/* The temperature, which goes with the entropy where it has a range: Zhang et al. 2024, arXiv 2403.14541. */
+static float specdec__sampler_heat(const specdec_sampling *s, const specdec_candidate *items, int count)
+{
+    const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
+    const float high = s->temperature + s->temperature_range;
+    double mean, entropy;
+    float share;
+
+    if (!(s->temperature_range > 0.0f))
+        return s->temperature;
+    entropy = specdec__log_double(specdec__sampler_total(items, count, specdec__sampler_best(items, count), &mean));
+    entropy -= mean;
+    share = (float)(entropy / specdec__log_double((double)count));
+    if (!(share > 0.0f))
+        return low;
+    return low + (high - low) * specdec__exp(specdec__sampler_or(s->temperature_exponent, 1.0f) * specdec__log(share));
+}
+
+static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    float heat;
+    int i;
+
+    if (count == 1 && in->sampling->temperature_range > 0.0f)
+        return count;
+    heat = specdec__sampler_heat(in->sampling, items, count);
+    if (!(heat > 0.0f)) {
+        specdec__sample_select(NULL, items, count, 1);
+        return 1;
+    }
+    for (i = 0; i < count; i++)
+        items[i].logit = items[i].logit / heat;
+    return count;
+}
+
+/* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best, and those of at most so much surprise. */
+static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
+{
+    const float best = specdec__sampler_best(items, count);
+    const double most = (double)(in->surprise < 0.0f || in->surprise > 0.0f ? in->surprise
+                                                                           : 2.0f * in->sampling->mirostat_tau);
+    double mean, least;
+
+    least = specdec__log_double(specdec__sampler_total(items, count, best, &mean)) - most * 0.69314718055994531;
+    if (least < 0.0)
+        return specdec__sampler_least(items, count, (float)least);
+    specdec__sample_select(NULL, items, count, 1);
+    return 1;
+}
+
+/* --- the table, and lists of it ---------------------------------------------------------------------------------- */
+
+static const struct specdec__sampler {
+    int (*on)(const specdec_sampling *s); /* whether it does anything */
+    int (*keep)(const specdec__sampler_input *in, specdec_candidate *items, int count);
+    void (*alter)(const specdec__sampler_input *in, float *row, int32_t *marks); /* or it changes a row */
+} specdec__samplers[] = {
+    {NULL, NULL, NULL},
+    {specdec__sampler_penalties_on, NULL, specdec__sampler_penalties_alter},
+    {specdec__sampler_dry_on, NULL, specdec__sampler_dry_alter},
+    {specdec__sampler_top_n_sigma_on, specdec__sampler_top_n_sigma, NULL},
+    {specdec__sampler_top_k_on, specdec__sampler_top_k, NULL},
+    {specdec__sampler_typical_on, specdec__sampler_typical, NULL},
+    {specdec__sampler_top_p_on, specdec__sampler_top_p, NULL},
+    {specdec__sampler_min_p_on, specdec__sampler_min_p, NULL},
+    {specdec__sampler_xtc_on, specdec__sampler_xtc, NULL},
+    {specdec__sampler_temperature_on, specdec__sampler_temperature, NULL},
+    {specdec__sampler_mirostat_on, specdec__sampler_mirostat, NULL},
+};
+
+SPECDEC__FOR_SIZE
+
+/* The samplers that do something, in their order: chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
+static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chain)
+{
+#define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
+    static const unsigned char all[] = {SPECDEC_SAMPLERS(SPECDEC__SAMPLER) 0};
+#undef SPECDEC__SAMPLER
+    static const unsigned char mirostat[] = {SPECDEC_SAMPLER_TEMPERATURE, SPECDEC__SAMPLER_MIROSTAT, 0};
+    const int greedy = !(s->temperature > 0.0f);
+    const unsigned char *list = !greedy && s->mirostat_tau > 0.0f ? mirostat : s->samplers[0] ? s->samplers : all;
+    int i, count = 0;
+
+    for (i = 0; i < SPECDEC__SAMPLER_CHAIN && list[i]; i++)
+        if (specdec__samplers[list[i]].on(s) && (!greedy || specdec__samplers[list[i]].alter))
+            chain[count++] = list[i];
+    return count;
+}
+
+/* Do biases or samplers change logits of a row before anything is left out? */
+static int specdec__sample_alters(const specdec_sampling *s)
+{
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+
+    return s->bias_count > 0 || (specdec__sampler_chain(s, chain) && specdec__samplers[chain[0]].alter);
+}
+
+/* Is anything cut off before a token is drawn, or is the temperature a function of what is there? A constraint then
+   comes first. */
+static int specdec__sample_filters(const specdec_sampling *s)
+{
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    int i, count = specdec__sampler_chain(s, chain), found = 0;
+
+    for (i = 0; i < count; i++)
+        found |= specdec__samplers[chain[i]].keep &&
+                 (chain[i] != SPECDEC_SAMPLER_TEMPERATURE || s->temperature_range > 0.0f);
+    return found;
+}
+
+/* --- settings ---------------------------------------------------------------------------------------------------- */
+
+static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
+{
+    int i;
+
+    if (sampling->bias_count < 0 || (sampling->bias_count && !sampling->biases))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d biases, or none where they should be",
+                             sampling->bias_count);
+    for (i = 0; i < sampling->bias_count; i++)
+        if (!(sampling->biases[i].bias <= 0.0f) && !(sampling->biases[i].bias > 0.0f))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the bias of token %d is not a number",
+                                 (int)sampling->biases[i].token);
+    return SPECDEC_OK;
+}
+
+/* Refuses samplers that there are not, and one that is named twice. */
+static specdec_result specdec__sample_check_list(const specdec_sampling *s, specdec_error *error)
+{
+    int i, j;
+
+    for (i = 0; i < (int)sizeof s->samplers && s->samplers[i]; i++) {
+        for (j = 0; j < i && s->samplers[j] != s->samplers[i];)
+            j++;
+        if (s->samplers[i] >= SPECDEC_SAMPLER_COUNT || j < i)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "samplers names number %d, which is %s",
+                                 (int)s->samplers[i], j < i ? "there before" : "none");
+    }
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__sample_check(const specdec_sampling *s, specdec_error *error)
+{
+    const struct {
+        const char *name;
+        float value, low, high;
+    } reals[] = {
+        {"temperature must be 0 (greedy) or a number up to", s->temperature, 0.0f, 1e6f},
+        {"top_p must be within 0 (off) and 1 (off):", s->top_p, 0.0f, 1.0f},
+        {"min_p must be within 0 (off) and", s->min_p, 0.0f, 1.0f},
+        {"repetition_penalty must be 0 or 1 (off) or a number up to", s->repetition_penalty, 0.0f, 1e6f},
+        {"frequency_penalty must be a number of at most", s->frequency_penalty, -1e3f, 1e3f},
+        {"presence_penalty must be a number of at most", s->presence_penalty, -1e3f, 1e3f},
+        {"dry_multiplier must be 0 (off) or a number up to", s->dry_multiplier, 0.0f, 1e6f},
+        {"dry_base must be 0 (1.75) or a number from 1 up to", s->dry_base, s->dry_base > 0.0f ? 1.0f : 0.0f, 1e6f},
+        {"top_n_sigma must be 0 (off) or a number up to", s->top_n_sigma, 0.0f, 1e6f},
+        {"typical_p must be within 0 (off) and 1 (off):", s->typical_p, 0.0f, 1.0f},
+        {"xtc_probability must be within 0 (off) and", s->xtc_probability, 0.0f, 1.0f},
+        {"xtc_threshold must be within 0 (0.1) and", s->xtc_threshold, 0.0f, 1.0f},
+        {"temperature_range must be 0 (off) or a number up to", s->temperature_range, 0.0f, 1e6f},
+        {"temperature_exponent must be 0 (1) or a number up to", s->temperature_exponent, 0.0f, 1e3f},
+        {"mirostat_tau must be 0 (off) or a number up to", s->mirostat_tau, 0.0f, 1e3f},
+        {"mirostat_rate must be 0 (0.1) or a number up to", s->mirostat_rate, 0.0f, 1e3f}};
+    specdec_result result;
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(reals); i++)
+        if (!(reals[i].value >= reals[i].low && reals[i].value <= reals[i].high))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s %d", reals[i].name, (int)reals[i].high);
+    if (s->top_k < 0 || s->dry_allowed_length < 0 || s->dry_window < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "top_k is %d, dry_allowed_length %d, dry_window %d: 0 or "
+                             "more", (int)s->top_k, (int)s->dry_allowed_length, (int)s->dry_window);
+    if (s->repetition_window < -1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "repetition_window is %d; it must be -1 (all), 0 (%d) or more", (int)s->repetition_window,
+                             SPECDEC__SAMPLE_WINDOW);
+    result = specdec__sample_check_list(s, error);
+    return result ? result : specdec__sample_check_biases(s, error);
+}
+SPECDEC__FOR_SPEED
+
+/* --- a list of candidates in place of a row ---------------------------------------------------------------------- */
+
+/* The row of floats in the second half of items (size); a list that is written from the first token on in its place
+   never reaches what is still to be read. The first half is room for as many integers. */
+SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
+{
+    return (float *)(void *)items + size;
+}
+
+/* Copies a row of logits there, with biases and with what the first samplers of a chain change. Returns how many of
+   these those are. */
+static int specdec__sampler_alter(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
+                                  const unsigned char *chain, int length)
+{
+    const specdec_sampling *s = in->sampling;
+    float *row = specdec__sampler_row(items, in->size);
+    int i;
+
+    for (i = 0; i < in->size; i++)
+        row[i] = specdec__sample_clean(logits[i]);
+    for (i = 0; i < s->bias_count; i++) {
+        const int32_t token = s->biases[i].token;
+
+        if (token >= 0 && token < in->size)
+            row[token] = specdec__sample_clean(row[token] + s->biases[i].bias);
+    }
+    for (i = 0; i < length && specdec__samplers[chain[i]].alter; i++)
+        specdec__samplers[chain[i]].alter(in, row, (int32_t *)(void *)items);
+    return i;
+}
+
+/* The row becomes a list, without what has probability 0 and shifted so that the best logit is 0. Returns how many,
+   >= 1. */
+static int specdec__sampler_list(specdec_candidate *items, int size)
+{
+    const float *row = specdec__sampler_row(items, size);
+    float best = specdec__float_from_bits(0xff800000u);
+    int i, count = 0;
+
+    for (i = 0; i < size; i++)
+        best = row[i] > best ? row[i] : best;
+    for (i = 0; i < size; i++) {
+        float logit = row[i] - best;
+
+        if (logit >= -SPECDEC__SAMPLE_LARGEST) {
+            items[count].token = i;
+            items[count++].logit = logit;
+        }
+    }
+    if (count == 0) {
+        items[0].token = 0; /* nothing in the row is a number above -infinity */
+        items[0].logit = 0.0f;
+        count = 1;
+    }
+    return count;
+}
+
+#define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
+SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
+
+/* And back, for samplers that change rows behind others. */
+static void specdec__sampler_unlist(specdec_candidate *items, int count, int size)
+{
+    float *row = specdec__sampler_row(items, size);
+    int i, token = size - 1;
+
+    for (i = count / 2 - 1; i >= 0; i--)
+        specdec__sampler_sink(items, NULL, count, i);
+    for (i = count - 1; i > 0; i--) {
+        const specdec_candidate moving = items[i];
+
+        items[i] = items[0];
+        items[0] = moving;
+        specdec__sampler_sink(items, NULL, i, 0);
+    }
+    for (i = count - 1; i >= -1; i--) {
+        const specdec_candidate one = items[specdec__max_int(i, 0)];
+
+        for (; token > (i < 0 ? -1 : one.token); token--)
+            row[token] = specdec__float_from_bits(0xff800000u);
+        if (i >= 0)
+            row[token--] = one.logit;
+    }
+}
+
+/* The samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
+static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned char *chain, int length,
+                                specdec_candidate *items, int count)
+{
+    float best;
+    int i;
+
+    for (i = 0; i < length; i++) {
+        const struct specdec__sampler *sampler = &specdec__samplers[chain[i]];
+
+        if (sampler->keep) {
+            count = sampler->keep(in, items, count);
+            continue;
+        }
+        specdec__sampler_unlist(items, count, in->size);
+        sampler->alter(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
+        count = specdec__sampler_list(items, in->size);
+    }
+    best = specdec__sampler_best(items, count);
+    for (i = 0; best < 0.0f && i < count; i++)
+        items[i].logit = items[i].logit - best;
+    return count;
+}
+
+/* A row of logits becomes candidates. */
+static void specdec__sample_list(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
+{
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    const int length = specdec__sampler_chain(in->sampling, chain);
+    const int first = specdec__sampler_alter(in, logits, out->items, chain, length);
+
+    out->greedy = !(in->sampling->temperature > 0.0f);
+    out->count = specdec__sampler_list(out->items, in->size);
+    out->count = specdec__sampler_run(in, chain + first, length - first, out->items, out->count);
+}
+
+specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
+                                     int vocab, const int32_t *recent, int recent_count, specdec_error *error)
+{
+    specdec__sampler_input in;
+    specdec_result result;
+
+    if (!out || !out->items || !sampling || !logits || vocab < 1 || recent_count < 0 || (recent_count && !recent))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "sampling needs candidates, settings and a row of at least one logit");
+    result = specdec__sample_check(sampling, error);
+    if (result)
+        return result;
+    memset(&in, 0, sizeof in);
+    in.sampling = sampling;
+    in.size = vocab;
+    in.recent = recent;
+    in.recent_count = recent_count;
+    specdec__sample_list(out, &in, logits);
+    return SPECDEC_OK;
 }
 
 /* =====================================================================================================================
@@ -39514,14 +42278,48 @@ typedef struct specdec__settling {
     int count, most;          /* of them; more than `most` would take longer than to read all */
 } specdec__settling;
 
-/* How many of the largest logits settings ask for, apart from those that they alter; 0: all are needed. */
-static int specdec__settle_wants(const specdec_sampling *s)
+/* What a chain of samplers needs of a row. */
+typedef struct specdec__settle_need {
+    int k;             /* the k largest logits; 0: all */
+    int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
+    int altered;       /* the tokens that may be altered are among so many last of the text */
+    float temperature;
+    float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
+} specdec__settle_need;
+
+/* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
+   first, then, unless the best is wanted, top-k: what comes behind that sees its list only; or nothing but the
+   temperature. */
+static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
 {
-    if (!(s->temperature > 0))
-        return 1;
-    if (s->top_k > 0)
-        return s->top_k <= SPECDEC__SETTLE_TOP ? s->top_k + 1 : 0; /* one more, so that some are cut off */
-    return s->temperature > 1e-6f && !(s->top_p > 0 && s->top_p < 1) && !(s->min_p > 0) && !specdec__sample_alters(s);
+    const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
+    specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty};
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    const int length = specdec__sampler_chain(s, chain), greedy = !(s->temperature > 0);
+    int at = 0, window, i;
+
+    for (; at < length && specdec__samplers[chain[at]].alter; at++) {
+        window = chain[at] == SPECDEC_SAMPLER_PENALTIES && s->repetition_window >= 0
+                     ? s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_WINDOW
+                     : count;
+        need.altered = specdec__max_int(need.altered, specdec__min_int(window, count));
+    }
+    need.reach = (s->frequency_penalty < 0 ? -s->frequency_penalty : s->frequency_penalty) * (float)need.altered +
+                 (s->presence_penalty < 0 ? -s->presence_penalty : s->presence_penalty);
+    for (i = 0; i < s->bias_count; i++)
+        need.reach += s->biases[i].bias < 0 ? -s->biases[i].bias : s->biases[i].bias;
+    for (i = at; i < length; i++)
+        if (specdec__samplers[chain[i]].alter)
+            return need;
+    if (greedy)
+        need.k = 1;
+    else if (at < length && chain[at] == SPECDEC_SAMPLER_TOP_K)
+        need.k = s->top_k <= SPECDEC__SETTLE_TOP ? s->top_k + 1 : 0; /* one more, so that some are cut off */
+    else if (s->temperature > 1e-6f && !s->bias_count && !at &&
+             (!length || (length == 1 && chain[0] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0))))
+        need.k = need.by_noise = 1;
+    need.temperature = length && need.by_noise ? s->temperature : 1;
+    return need;
 }
 
 /* Reads the logits of what was found from number `from` on; their bounds are done with. */
@@ -39572,13 +42370,14 @@ static int specdec__settle_lead(specdec__settling *w, int leaders)
 }
 
 /* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
-   for those in lists, also after the largest was taken off both and rounded; reach: more than biases can add. +infinity
-   when fewer than k were found. */
-static float specdec__settle_least(const specdec__settling *w, int k, float reach, const specdec__settle_list *lists,
-                                   int list_count)
+   for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
+   rounded. +infinity when fewer than k were found. */
+static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
+                                   const specdec__settle_list *lists, int list_count)
 {
     specdec_candidate best[SPECDEC__SETTLE_TOP + 1];
-    float largest = 0, own;
+    float largest = highest < 0 ? -highest : highest, own;
+    const int k = need->k;
     int i, j, l, held = 0;
 
     for (i = 0; i < w->count; i++) {
@@ -39594,7 +42393,7 @@ static float specdec__settle_least(const specdec__settling *w, int k, float reac
     }
     if (held < k)
         return specdec__float_from_bits(0x7f800000u);
-    return best[k - 1].logit - (largest + reach) * 4.8e-7f;
+    return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
 /* Finds the tokens of lists. Returns 0 when there are too many. */
@@ -39606,8 +42405,8 @@ static int specdec__settle_lists(specdec__settling *w, const specdec__settle_lis
         for (i = 0; i < lists[l].count; i++) {
             const int32_t token = specdec__settle_token(&lists[l], i);
 
-            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST)) /* or it was found already */
-                continue;
+            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST))
+                continue; /* the last: it was found already */
             if (w->count == w->most)
                 return 0;
             w->found[w->count++].token = token;
@@ -39637,10 +42436,8 @@ static int specdec__settle_reach(specdec__settling *w, float least)
 
 /* Finds all that noise could lift to the best. The largest logit is known, and all bounds are below it. The steps of
    rounding are those of specdec__row_top, each of which keeps the order. */
-static int specdec__settle_noise(specdec__settling *w, const specdec_sampling *s, uint64_t position)
+static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t noise)
 {
-    const uint64_t noise = specdec__sample_noise_row(s->seed, position);
-    const float heat = s->temperature;
     specdec_candidate best, candidate;
     float highest = w->found[0].logit;
     int i, end, held = 0;
@@ -39675,37 +42472,37 @@ static int specdec__settle_noise(specdec__settling *w, const specdec_sampling *s
 }
 
 /* Finds the logits of a row among which the sampler chooses. Returns 0 when all are to be read. */
-static int specdec__settle_find(specdec__settling *w, const specdec_sampling *s, uint64_t position,
+static int specdec__settle_find(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
                                 const specdec__settle_list *lists, int list_count)
 {
-    const int k = specdec__settle_wants(s), leaders = specdec__round_up(2 * k, SPECDEC__SETTLE_LEADERS);
-    float reach = 0;
-    int i, known;
+    const int leaders = specdec__round_up(2 * need->k, SPECDEC__SETTLE_LEADERS);
+    float least;
+    int known;
 
-    for (i = 0; i < s->bias_count; i++)
-        reach += s->biases[i].bias < 0 ? -s->biases[i].bias : s->biases[i].bias;
-    if (!k || w->most < leaders || !specdec__settle_lead(w, leaders))
+    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders))
         return 0;
+    least = w->found[0].logit;
     specdec__settle_read(w, 0);
-    reach = specdec__settle_least(w, k, reach, lists, list_count);
+    least = specdec__settle_least(w, need, least, lists, list_count);
     known = w->count;
-    if (!specdec__settle_lists(w, lists, list_count) || !specdec__settle_reach(w, reach))
+    if (!specdec__settle_lists(w, lists, list_count) || !specdec__settle_reach(w, least))
         return 0;
     specdec__settle_read(w, known);
     known = w->count;
-    if (s->temperature > 0 && !(s->top_k > 0)) {
-        if (!specdec__settle_noise(w, s, position))
-            return 0;
-        specdec__settle_read(w, known);
-    }
+    if (!need->by_noise)
+        return 1;
+    if (!specdec__settle_noise(w, need->temperature, noise))
+        return 0;
+    specdec__settle_read(w, known);
     return 1;
 }
 
-/* Row `column` of the last step's logits, which are bounds, becomes a row of which the sampler chooses what it would
-   choose of the logits: all that it can choose are there, all others -infinity. found (vocab) is room; lists: tokens
-   that are altered. Where that would not be faster all logits of the step are made. */
-static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec_sampling *s,
-                                            uint64_t position, const specdec__settle_list *lists, int list_count,
+/* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
+   choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
+   found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
+   made. */
+static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec__settle_need *need,
+                                            uint64_t noise, const specdec__settle_list *lists, int list_count,
                                             specdec_candidate *found)
 {
     specdec__settling w;
@@ -39719,7 +42516,7 @@ static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, con
     w.count = 0;
     w.most = w.vocab / SPECDEC__SETTLE_SHARE;
     c->screen.rows++;
-    if (specdec__settle_find(&w, s, position, lists, list_count)) {
+    if (specdec__settle_find(&w, need, noise, lists, list_count)) {
         for (i = 0; i < w.vocab; i++)
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
@@ -42382,6 +45179,362 @@ static int specdec__constrained_keep(specdec__constrained *c, const int32_t *tex
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/row: what is chosen from a row of logits, without a list of all of it: tokens that cannot be chosen are
+ *     passed over by bounds, not sorted.
+ * ================================================================================================================== */
+
+#define SPECDEC__ROW_BLOCK    128  /* tokens, a multiple of 64, that are passed over together by their largest logit */
+#define SPECDEC__ROW_LEAST    4096 /* tokens of a row from which on blocks pay */
+#define SPECDEC__ROW_NUCLEUS  256  /* blocks that are searched for a top-p set */
+#define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
+#define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
+
+/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
+typedef struct specdec__chooser {
+    const specdec__kernels *kernels;
+    const specdec__vocab *vocab;
+    const specdec_sampling *sampling;
+    specdec_candidate *items; /* (vocab) */
+    specdec__constrained *constrained; /* what may follow; NULL: anything */
+    float surprise;           /* of mirostat: see specdec__sampler_input */
+} specdec__chooser;
+
+/* A row that is sampled from: a list of candidates, or, where the samplers leave out nothing, or what lies behind a
+   top-p set, the logits as they are. */
+typedef struct specdec__row {
+    const specdec__kernels *kernels;
+    const float *logits; /* (size), which samplers may have changed */
+    int size;
+    float highest;       /* of the logits */
+    float temperature;   /* 0: there is a list */
+    float top_p;         /* of the logits before the temperature; 0: all tokens may be chosen */
+    specdec_candidates candidates; /* and room for a list */
+} specdec__row;
+
+/* A logit as lists have it. */
+SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
+{
+    return row->logits[token] - row->highest;
+}
+
+/* The blocks with the k largest logits, as candidates, to the front of `blocks` (one for each block), sorted. */
+static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
+{
+    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int from = i * SPECDEC__ROW_BLOCK, size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        blocks[i].token = from;
+        blocks[i].logit = row->kernels->largest(row->logits + from, size) - row->highest;
+    }
+    specdec__sample_select(NULL, blocks, count, k);
+}
+
+/* Tokens of a block of at least this logit, behind count items. Returns how many these are then. */
+static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
+{
+    const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
+    int i;
+
+    for (i = from; i < end; i++) {
+        const float logit = specdec__row_logit(row, i);
+
+        if (logit >= least) {
+            items[count].token = i;
+            items[count++].logit = logit;
+        }
+    }
+    return count;
+}
+
+/* A list of k tokens at least, all of those above its worst among them: from the k blocks whose largest logits are
+   highest, whatever is as high as the k-th of these. Returns how many; 0: that does not pay. The list of blocks lies at
+   the end of the first half of items, where no token gets. */
+static int specdec__row_best_blocks(const specdec__row *row, int k)
+{
+    specdec_candidate *items = row->candidates.items, *blocks;
+    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    int i, found = 0;
+    float least;
+
+    if (row->size < SPECDEC__ROW_LEAST || k > count / 8 || k < 1)
+        return 0;
+    blocks = items + row->size / 2 - count;
+    specdec__row_blocks(row, blocks, k);
+    least = blocks[k - 1].logit;
+    if (!(least >= -SPECDEC__SAMPLE_LARGEST))
+        return 0;
+    for (i = 0; i < k; i++)
+        found = specdec__row_collect(row, blocks[i].token, least, items, found);
+    return found;
+}
+
+/* The list of the first sampler of a chain, without one of the whole row. Returns how many; 0: it needs that. */
+static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
+{
+    const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
+    int from, count;
+
+    if (sampler == SPECDEC_SAMPLER_TOP_K) {
+        count = specdec__row_best_blocks(row, s->top_k);
+        if (count)
+            specdec__sample_select(NULL, row->candidates.items, count, s->top_k);
+        return count ? s->top_k : 0;
+    }
+    if (sampler != SPECDEC_SAMPLER_MIN_P)
+        return 0;
+    for (from = 0, count = 0; from < row->size && count < row->size / 4; from += SPECDEC__ROW_BLOCK) {
+        const int size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        if (row->kernels->largest(row->logits + from, size) - row->highest >= least)
+            count = specdec__row_collect(row, from, least, row->candidates.items, count);
+    }
+    return from < row->size ? 0 : count;
+}
+
+/* chooser->items (vocabulary) is room for the list. recent (recent_count) is the text before the row. */
+static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
+                              const int32_t *recent, int recent_count)
+{
+    const specdec_sampling *s = chooser->sampling;
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN], *next = chain;
+    int length = specdec__sampler_chain(s, chain), first = 0, count = 0, heated;
+    specdec__sampler_input in;
+
+    in.sampling = s;
+    in.vocab = chooser->vocab;
+    in.size = size;
+    in.recent = recent;
+    in.recent_count = recent_count;
+    in.surprise = chooser->surprise;
+    memset(row, 0, sizeof *row);
+    row->kernels = chooser->kernels;
+    row->logits = logits;
+    row->size = size;
+    row->candidates.items = chooser->items;
+    if (specdec__sample_alters(s)) {
+        first = specdec__sampler_alter(&in, logits, chooser->items, chain, length);
+        row->logits = specdec__sampler_row(chooser->items, size);
+    }
+    row->highest = row->kernels->largest(row->logits, size);
+    next += first;
+    length -= first;
+    heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
+    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
+        !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
+        specdec__sample_list(&row->candidates, &in, logits);
+        return;
+    }
+    if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
+        row->temperature = heated ? s->temperature : 1.0f;
+        row->top_p = length > heated ? s->top_p : 0.0f;
+        return;
+    }
+    if ((count = specdec__row_first(row, s, next[0])) > 0)
+        row->candidates.count = specdec__sampler_run(&in, next + 1, length - 1, chooser->items, count);
+    else
+        specdec__sample_list(&row->candidates, &in, logits);
+}
+
+/* --- top-p ------------------------------------------------------------------------------------------------------- */
+
+/* Sums of e^(logit - best): of all tokens, and of those that come before one. */
+typedef struct specdec__row_mass {
+    double all, before;
+} specdec__row_mass;
+
+static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_candidate limit)
+{
+    double lanes[32] = {0};
+    specdec__row_mass mass = {0, 0};
+    /* of tokens before it, those of the same logit count, too: all above the next lower float; -0 is not one */
+    const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
+    int i;
+
+    row->kernels->mass(row->logits, limit.token, row->highest, specdec__float_from_bits(bits + 1), lanes);
+    row->kernels->mass(row->logits + limit.token, row->size - limit.token, row->highest, limit.logit, lanes);
+    for (i = 0; i < 16; i++) {
+        mass.all += lanes[i];
+        mass.before += lanes[16 + i];
+    }
+    return mass;
+}
+
+/* Whether two sums differ by no more than rounding. */
+SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
+{
+    return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
+}
+
+/* The top-p set among tokens of the best blocks. Returns how many; 0: it has others, or rounding decides. */
+static int specdec__row_nucleus_few(const specdec__row *row)
+{
+    specdec_candidate *items = row->candidates.items, limit;
+    const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS, row->size / SPECDEC__ROW_BLOCK / 8);
+    const int count = specdec__row_best_blocks(row, most);
+    specdec__row_mass mass;
+    double wanted, reached = 0;
+    int i, kept;
+
+    if (!count)
+        return 0;
+    limit.token = 0;
+    for (limit.logit = 0, i = 0; i < count; i++)
+        limit.logit = items[i].logit < limit.logit ? items[i].logit : limit.logit;
+    mass = specdec__row_weigh(row, limit);
+    wanted = (double)row->top_p * mass.all;
+    if (mass.before < wanted || specdec__row_close(mass.before, wanted, mass.all))
+        return 0;
+    kept = specdec__sampler_share(items, count, NULL, wanted, 0);
+    for (i = 0; i < kept - 1; i++)
+        reached += (double)specdec__exp(items[i].logit);
+    return specdec__row_close(reached, wanted, mass.all) ||
+                   specdec__row_close(reached + (double)specdec__exp(items[i].logit), wanted, mass.all)
+               ? 0 : kept;
+}
+
+/* The row becomes a list of its top-p set, divided by the temperature. */
+static void specdec__row_nucleus(specdec__row *row)
+{
+    specdec_candidate *items = row->candidates.items;
+    float *all = specdec__sampler_row(items, row->size);
+    int i, count = specdec__row_nucleus_few(row);
+
+    if (!count) {
+        for (i = 0; row->logits != all && i < row->size; i++)
+            all[i] = specdec__sample_clean(row->logits[i]);
+        count = specdec__sampler_list(items, row->size);
+        count = specdec__sampler_mass(items, count, row->top_p);
+    }
+    for (i = 0; i < count; i++)
+        items[i].logit = items[i].logit / row->temperature;
+    row->candidates.count = count;
+    row->candidates.greedy = 0;
+    row->temperature = 0;
+}
+
+/* Whether one of count tokens from `from` on could be chosen in place of the worst of k: with the most noise that there
+   is, or with theirs. */
+SPECDEC__INLINE int specdec__row_hopeful(const specdec__row *row, int from, int count, float worst,
+                                         const uint64_t *noise_row)
+{
+    if (!noise_row)
+        return !((row->kernels->largest(row->logits + from, count) - row->highest) / row->temperature +
+                     SPECDEC__SAMPLE_GUMBEL_MAX < worst);
+    return row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature, worst, *noise_row,
+                                  (uint32_t)from);
+}
+
+/* What specdec_sample_top gives of the row, or of tokens before a limit. Most blocks hold no token that could be
+   chosen, whatever its noise is, and most of the others none with its noise. */
+static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
+                               specdec_candidate *best)
+{
+    int from, end, i, held = 0;
+
+    for (from = 0; from < row->size && k > 0; from = end) {
+        const int block = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        end = from + specdec__min_int(64, block);
+        if (held == k && from % SPECDEC__ROW_BLOCK == 0 &&
+            !specdec__row_hopeful(row, from, block, best[k - 1].logit, NULL)) {
+            end = from + block;
+            continue;
+        }
+        if (held == k && !specdec__row_hopeful(row, from, end - from, best[k - 1].logit, &noise_row))
+            continue;
+        for (i = from; i < end; i++) {
+            specdec_candidate candidate;
+
+            candidate.token = i;
+            candidate.logit = specdec__row_logit(row, i);
+            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
+                (limit && !specdec__sample_before(candidate, *limit)))
+                continue;
+            candidate.logit = candidate.logit / row->temperature;
+            held = specdec__sample_try(best, held, k, candidate, noise_row);
+        }
+    }
+    return held;
+}
+
+/* The same of a top-p set: what is chosen from the whole row is chosen from the set, too, where it is in it: where all
+   tokens before it do not hold the wanted probability. Else all that does not come before it is left out. Returns 0
+   when a list is needed for that. */
+static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
+{
+    specdec_candidate limit = {0, 0}, worst = {0, 0};
+    int round, i, held;
+
+    for (round = 0; round < SPECDEC__ROW_ROUNDS; round++, limit = worst) {
+        specdec__row_mass mass;
+        double wanted;
+
+        held = specdec__row_search(row, noise_row, round ? &limit : NULL, k, best);
+        for (i = 0; i < held; i++) {
+            specdec_candidate one;
+
+            one.token = best[i].token;
+            one.logit = specdec__row_logit(row, one.token);
+            worst = !i || specdec__sample_before(worst, one) ? one : worst;
+        }
+        mass = specdec__row_weigh(row, worst);
+        wanted = (double)row->top_p * mass.all;
+        if (specdec__row_close(mass.before, wanted, mass.all))
+            return 0;
+        if (mass.before < wanted)
+            return held;
+        if (k > 1)
+            return 0;
+    }
+    return 0;
+}
+
+/* What specdec_sample_top gives. */
+static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
+{
+    const uint64_t noise_row = specdec__sample_noise_row(seed, position);
+    int held;
+
+    if (row->temperature > 0 && !(row->top_p > 0))
+        return specdec__row_search(row, noise_row, NULL, k, best);
+    if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST && k > 0 &&
+        (held = specdec__row_top_of_set(row, noise_row, k, best)) > 0)
+        return held;
+    if (row->temperature > 0)
+        specdec__row_nucleus(row);
+    return specdec_sample_top(&row->candidates, seed, position, k, best);
+}
+
+/* What specdec_sample_distribution gives, but for the sum of p (size), which need not be 1. */
+static void specdec__row_weights(specdec__row *row, float *p)
+{
+    if (row->temperature > 0 && row->top_p > 0)
+        specdec__row_nucleus(row);
+    if (row->temperature > 0)
+        row->kernels->weights(row->logits, row->size, row->highest, row->temperature, p);
+    else
+        specdec_sample_distribution(&row->candidates, row->size, p, NULL);
+}
+
+/* The surprise of a token of a list, in bits; 0: it is not there. */
+static float specdec__row_surprise(const specdec__row *row, int32_t token)
+{
+    const specdec_candidates *list = &row->candidates;
+    double mean, total;
+    int i = 0;
+
+    while (i < list->count && list->items[i].token != token)
+        i++;
+    if (row->temperature > 0 || i >= list->count)
+        return 0;
+    total = specdec__sampler_total(list->items, list->count, 0, &mean);
+    return (float)((specdec__log_double(total) - (double)list->items[i].logit) * 1.4426950408889634);
+}
+
+/* =====================================================================================================================
  * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; what
  *     several propose is merged into one tree.
  * ================================================================================================================== */
@@ -42397,14 +45550,6 @@ enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
     SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and one that is in no list */
 };
-
-/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
-typedef struct specdec__chooser {
-    const specdec__kernels *kernels;
-    const specdec_sampling *sampling;
-    specdec_candidate *items; /* (vocab) */
-    specdec__constrained *constrained; /* what may follow; NULL: anything */
-} specdec__chooser;
 
 /* What a drafter proposes for one text in a step: a tree of candidates behind the text, the root first. */
 typedef struct specdec__proposal {
@@ -42712,20 +45857,18 @@ typedef struct specdec__levels {
 } specdec__levels;
 
 /* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
-static specdec_result specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
-                                           int vocab, const int32_t *text, int count)
+static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits, int vocab,
+                                 const int32_t *text, int count)
 {
     const int limited = specdec__constrained_is(chooser->constrained);
-    specdec_result result;
     int32_t lowest = 0;
 
     if (limited)
         logits = specdec__constrained_row(chooser->constrained, logits, vocab, text, count, &lowest);
-    result = specdec__row_init(row, chooser->kernels, chooser->sampling, chooser->items, logits, vocab, text, count);
-    if (limited && !result && !(row->temperature > 0) && row->candidates.count == 1 &&
+    specdec__row_init(row, chooser, logits, vocab, text, count);
+    if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
         !specdec__masker_has(chooser->constrained->masker, row->candidates.items[0].token))
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
-    return result;
 }
 
 /* The k best tokens at a position by logits (vocab), best first. */
@@ -42737,8 +45880,7 @@ static int specdec__choose_any(const specdec__chooser *chooser, const float *log
 
     if (!(s->temperature > 0) && !specdec__sample_alters(s))
         return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
-    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, text, count))
-        return 0;
+    specdec__row_init(&row, chooser, logits, vocab, text, count);
     return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
 }
 
@@ -42767,8 +45909,7 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
         if (found == k)
             return found;
     }
-    if (specdec__chooser_row(chooser, &row, logits, vocab, text, count))
-        return 0;
+    specdec__chooser_row(chooser, &row, logits, vocab, text, count);
     found = specdec__row_top(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
     for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
         continue;
@@ -42833,8 +45974,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     specdec__row row;
     int i, found, drawn = 0;
 
-    if (specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length))
-        return 0;
+    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length);
     specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA) {
         found = specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
@@ -43067,6 +46207,8 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
+    m->chooser.vocab = &target->vocab;
+    m->chooser.surprise = 0;
     m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, m->vocab);
     m->ids = model->ids;
     m->id_count = model->id_count;
@@ -44762,11 +47904,15 @@ struct specdec {
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
     size_t text_room;
+    unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
+    int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
     size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
 
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
     specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
     int best_count;
+    float *surprise;             /* (room): mirostat: the largest surprise that may be written behind a token, in bits;
+                                    0: that of an answer's beginning */
 
     /* forks */
     specdec *parent;             /* whose child it is; NULL: nobody's */
@@ -44779,6 +47925,7 @@ struct specdec {
 
     /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
     specdec_error error;
+    specdec_splitter splitter;   /* with parts: of the answer */
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
@@ -44821,8 +47968,8 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
-    unsigned char *stop_bytes, *token_text, *piece;
-    float *logprobs;
+    unsigned char *stop_bytes, *token_text, *piece, *parts;
+    float *logprobs, *surprise;
 
     specdec__context_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
@@ -44831,12 +47978,14 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
     merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
     logprobs = SPECDEC__TAKE(arena, float, noted);
     best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    surprise = SPECDEC__TAKE(arena, float, tokens);
     states = SPECDEC__TAKE(arena, specdec_constraint_state, c->constraints ? 2 : 0);
     if (!t)
         return;
@@ -44851,10 +48000,12 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->text_room = text_room;
     t->token_text = token_text;
     t->piece = piece;
+    t->part_bytes = parts;
     t->merged = merged;
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
+    t->surprise = surprise;
     t->constrained.state = states;
 }
 
@@ -44866,9 +48017,10 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     int i;
 
     memset(stop, 0, sizeof *stop);
-    if (settings->max_tokens < 0 || settings->slide < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
-                             settings->max_tokens, settings->slide);
+    if (settings->max_tokens < 0 || settings->slide < 0 || settings->min_tokens < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d, "
+                             "settings.min_tokens %d: 0 or more", settings->max_tokens, settings->slide,
+                             settings->min_tokens);
     if (settings->end_token_count < 0 || settings->end_token_count > SPECDEC_END_TOKENS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
                              settings->end_token_count, SPECDEC_END_TOKENS);
@@ -45012,10 +48164,23 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     return specdec__vocab_is_end(&t->model->vocab, token);
 }
 
-/* Do these sample alike? Biases may have changed where they lie. */
-static int specdec__stream_samples_alike(const specdec_sampling *a, const specdec_sampling *b)
+/* How many tokens the answer has. */
+SPECDEC__INLINE int specdec__stream_written(const specdec *t)
 {
-    return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
+    return t->slid + t->count - t->answer_from;
+}
+
+/* Does what is chosen depend on where the answer began? */
+static int specdec__stream_counts(const specdec_settings *settings)
+{
+    return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
+}
+
+/* Do these choose alike? Biases may have changed where they lie, and which tokens end the answer. */
+static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
+{
+    return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
+           !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
 /* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
@@ -45042,6 +48207,7 @@ static void specdec__stream_answer(specdec *t)
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
+    t->inside = t->parts = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }
@@ -45060,6 +48226,20 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
+}
+
+/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
+   say so, and where the splitter of parts looks for them. */
+static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
+                                             size_t *more, specdec_error *error)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int mark = t->parts && !t->settings.show_special &&
+                     specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+                     specdec__answer_shows(&t->splitter, specdec__vocab_text(v, (uint32_t)token));
+
+    stream->show_special = t->settings.show_special || mark;
+    return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
 /* Turns count items of `size` bytes around. */
@@ -45093,6 +48273,7 @@ static void specdec__stream_rotate(void *items, size_t size, int count, int behi
 static void specdec__stream_turn(specdec *t, int from, int count, int behind)
 {
     specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
+    specdec__stream_rotate(t->surprise + from, sizeof *t->surprise, count, behind);
     if (!t->logprobs)
         return;
     specdec__stream_rotate(t->logprobs + from, sizeof *t->logprobs, count, behind);
@@ -45100,16 +48281,16 @@ static void specdec__stream_turn(specdec *t, int from, int count, int behind)
                            count, behind);
 }
 
-/* Can these tokens be appended to what was handed out? */
-static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *tokens, int count)
+/* Can these tokens be appended to the first `keep` ones? */
+static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
 
-    if (count < 0 || (count && !tokens) || (!count && !t->handed_out))
+    if (count < 0 || (count && !tokens) || (!count && !keep))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
-    if (count >= t->context - t->handed_out)
+    if (count >= t->context - keep)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d",
-                             count, specdec__max_int(t->context - t->handed_out - 1, 0));
+                             count, specdec__max_int(t->context - keep - 1, 0));
     for (i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
@@ -45860,6 +49041,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
+    e->chooser.vocab = &e->target_model->vocab;
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_masker(e, arena);
@@ -46302,7 +49484,14 @@ static specdec *specdec__engine_fork(specdec *of)
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
     memcpy(t->piece, of->piece, of->freed);
+    t->inside = of->inside;
+    t->parts = of->parts;
+    t->splitter = of->splitter;
+    memcpy(t->part_bytes, of->part_bytes, 2 * of->text_room + SPECDEC__STOP_MAX_BYTES);
+    if (of->splitter.input)
+        t->splitter.input = (const char *)t->part_bytes + (of->splitter.input - (const char *)of->part_bytes);
     memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
+    memcpy(t->surprise, of->surprise, count * sizeof *t->surprise);
     if (t->logprobs) {
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
@@ -46696,34 +49885,52 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that
-   has succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. wanted: NULL, or where a row
-   or the states of each of them shall go. */
-static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
+   is to be run again, for its logits. */
+static void specdec__engine_cut(specdec *t, int keep, int follow)
 {
-    const int before = t->handed_out, stock = t->count - before, from_row = t->from_row;
+    specdec__engine *e = t->engine;
+    int i;
+
+    if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+        specdec__engine_retain(t);
+    specdec__ahead_forget(t, keep);
+    specdec__engine_reroot(t, keep + (follow > 0));
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->truncate)
+            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
+}
+
+/* Puts tokens[count] in the place of those behind the first `keep`, which were handed out, and runs them; they may lie
+   behind the sequence. What is replaced, and what is in stock, is given up when that has succeeded. On failure all is
+   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall
+   go. */
+static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
+                                              const specdec__rows *wanted)
+{
+    const int replaced = t->count - keep, from_row = t->from_row;
     double start = specdec__os_seconds();
-    specdec_result result = specdec__stream_prompt_check(t, tokens, count);
+    specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
     int i;
 
     if (result)
         return result;
-    if (stock)
-        specdec__engine_forget(t, before);
+    if (replaced)
+        specdec__engine_cut(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
-    specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, stock, count);
-    t->count = before + count;
-    result = specdec__engine_read(t, before, count ? wanted : NULL);
+    specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, replaced, count);
+    t->count = keep + count;
+    result = specdec__engine_read(t, keep, count ? wanted : NULL);
     if (result) {
-        specdec__engine_forget(t, before);
-        specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, count, stock);
-        t->count = before + stock;
+        specdec__engine_forget(t, keep);
+        specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
+        t->count = keep + replaced;
         t->from_row = from_row;
         return result;
     }
     t->handed_out = t->count;
-    for (i = before; t->logprobs && i < t->count; i++)
+    for (i = keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     specdec__engine_disown(t, 0);
     t->forks = 0;
@@ -46733,6 +49940,12 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
     t->stats.prompt_seconds += specdec__os_seconds() - start;
     t->prompted_at = start;
     return SPECDEC_OK;
+}
+
+/* The same behind all that was handed out. */
+static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+{
+    return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
 }
 
 SPECDEC__FOR_SPEED
@@ -47873,6 +51086,17 @@ static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
     }
 }
 
+/* How tokens of a text are chosen here. */
+static const specdec__chooser *specdec__engine_chooser(specdec *t)
+{
+    specdec__chooser *chooser = &t->engine->chooser;
+
+    chooser->sampling = &t->settings.sampling;
+    chooser->constrained = specdec__stream_constrained(t);
+    chooser->surprise = specdec__stream_written(t) > 0 ? t->surprise[t->count - 1] : 0;
+    return chooser;
+}
+
 /* Decides by a rejection rule at a node whose children hold children[count]. */
 static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
                                   specdec_verdict *verdict)
@@ -47887,9 +51111,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec_choice choice;
     specdec__row row;
 
-    e->chooser.sampling = &t->settings.sampling;
-    e->chooser.constrained = specdec__stream_constrained(t);
-    specdec__chooser_row(&e->chooser, &row, logits, vocab, t->tokens, t->count);
+    specdec__chooser_row(specdec__engine_chooser(t), &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
@@ -47954,30 +51176,56 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
-   own[2] becomes what the model says of them. */
-static void specdec__engine_mask(const specdec *t, float *logits, float *own)
+/* Tokens that may not be chosen, and what the model says of them. */
+typedef struct specdec__forbidden {
+    int count;
+    int32_t token[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
+    float logit[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
+} specdec__forbidden;
+
+/* Forbids tokens (count) that there are; no bias lifts that. */
+static void specdec__engine_forbid(const specdec *t, float *logits, const int32_t *tokens, int count,
+                                   specdec__forbidden *own)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
+            continue;
+        own->token[own->count] = tokens[i];
+        own->logit[own->count++] = logits[tokens[i]];
+        logits[tokens[i]] = specdec__float_from_bits(0xff800000u);
+    }
+}
+
+/* Forbids the tokens that may not be chosen here: the child token, the fork token where there can be no fork, tokens
+   that end the answer where it is too short or shall not end. */
+static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbidden *own)
 {
     const specdec__engine *e = t->engine;
-    const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
+    const specdec__vocab *v = &t->model->vocab;
+    const int brief = specdec__stream_written(t) < t->settings.min_tokens;
 
+    own->count = 0;
+    if (brief)
+        specdec__engine_forbid(t, logits, t->ends, t->end_count, own);
+    if (brief || t->settings.ignore_end)
+        specdec__engine_forbid(t, logits, v->ends, v->end_count, own);
     if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
-    own[0] = logits[e->child_token];
-    own[1] = logits[e->fork_token];
-    logits[e->child_token] = forbidden;
+    specdec__engine_forbid(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
-        specdec__vocab_type(&t->model->vocab, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
-        logits[e->fork_token] = forbidden;
+        specdec__vocab_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
+        specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 
 /* Puts that back: log-probabilities are those of the model. */
-static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
+static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
 {
-    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
-        return;
-    logits[e->child_token] = own[0];
-    logits[e->fork_token] = own[1];
+    int i;
+
+    for (i = own->count; i-- > 0;)
+        logits[own->token[i]] = own->logit[i];
 }
 
 /* Notes that the text forks behind the token that it has just got. Returns whether it does. A fork token may come
@@ -48004,6 +51252,25 @@ static int specdec__engine_forks(specdec *t)
     return count > 0;
 }
 
+/* Mirostat learns from a token that was chosen from a row of logits. Returns the largest surprise behind it; 0 where
+   there is no mirostat. */
+static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t token)
+{
+    const specdec_sampling *s = &t->settings.sampling;
+    const specdec__chooser *chooser;
+    specdec__row row;
+    float most;
+
+    if (!(s->mirostat_tau > 0) || !(s->temperature > 0))
+        return 0;
+    chooser = specdec__engine_chooser(t);
+    most = chooser->surprise > 0 || chooser->surprise < 0 ? chooser->surprise : 2 * s->mirostat_tau;
+    specdec__chooser_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
+    most = most - (s->mirostat_rate > 0 ? s->mirostat_rate : 0.1f) *
+                      (specdec__row_surprise(&row, token) - s->mirostat_tau);
+    return most > 0 || most < 0 ? most : 1e-30f;
+}
+
 /* The token that follows by a row of logits when nothing was guessed, or when guesses are coupled. */
 static int32_t specdec__engine_choose(specdec *t, const float *logits)
 {
@@ -48011,9 +51278,7 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
     specdec_candidate best;
 
     best.token = 0;
-    e->chooser.sampling = &t->settings.sampling;
-    e->chooser.constrained = specdec__stream_constrained(t);
-    specdec__choose(&e->chooser, logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    specdec__choose(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
 
@@ -48041,7 +51306,7 @@ static int specdec__engine_screens(const specdec__engine *e)
         const specdec *t = e->members[i];
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            specdec__constrained_is(&t->constrained) || !specdec__settle_wants(&t->settings.sampling))
+            specdec__constrained_is(&t->constrained) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
             return 0;
     }
     return 1;
@@ -48052,23 +51317,19 @@ static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const int all = s->repetition_window < 0;
-    const int window = s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_WINDOW;
-    const int recent = all ? t->count : specdec__min_int(window, t->count);
-    specdec__settle_list lists[3];
-    int32_t forbidden[2];
+    const specdec__settle_need need = specdec__settle_needs(s, t->count);
+    int32_t forks[2];
+    const specdec__settle_list lists[] = {
+        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
+        {t->ends, sizeof *t->ends, t->end_count},
+        {t->model->vocab.ends, sizeof *t->model->vocab.ends, t->model->vocab.end_count},
+        {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
+        {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
 
-    forbidden[0] = e->child_token;
-    forbidden[1] = e->fork_token;
-    lists[0].tokens = forbidden;
-    lists[1].tokens = t->tokens + t->count - recent;
-    lists[0].apart = lists[1].apart = sizeof(int32_t);
-    lists[0].count = e->fork_token < 0 ? 0 : 2;
-    lists[1].count = specdec__sample_penalises(s) ? recent : 0;
-    lists[2].tokens = s->bias_count ? &s->biases->token : NULL;
-    lists[2].apart = sizeof *s->biases;
-    lists[2].count = s->bias_count;
-    specdec__settle(&e->target, column, s, (uint64_t)t->count, lists, 3, e->chooser.items);
+    forks[0] = e->child_token;
+    forks[1] = e->fork_token;
+    specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
+                    (int)SPECDEC__COUNT(lists), e->chooser.items);
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
@@ -48080,19 +51341,20 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
     const int row = t->first + t->lead + node;
     specdec_result result;
-    float own[2];
+    specdec__forbidden own;
 
     if (e->target.screen.bounds)
         specdec__engine_settle(t, t->row + node);
     result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
-    specdec__engine_mask(t, logits, own);
+    specdec__engine_mask(t, logits, &own);
     if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
     else
         specdec__engine_judge(t, node, logits, children, count, verdict);
-    specdec__engine_unmask(e, logits, own);
+    t->surprise[t->count] = specdec__engine_mirostat(t, logits, verdict->token);
+    specdec__engine_unmask(logits, &own);
     specdec__engine_note(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
     if (specdec__engine_stops(t))
@@ -48337,12 +51599,13 @@ static void specdec__engine_take(specdec__engine *e, specdec__step *s)
 /* Chooses a token by a row of logits, nothing being guessed or guesses being coupled, and appends it to the text. */
 static int32_t specdec__engine_draw(specdec *t, float *logits)
 {
-    float own[2];
+    specdec__forbidden own;
     int32_t token;
 
-    specdec__engine_mask(t, logits, own);
+    specdec__engine_mask(t, logits, &own);
     token = specdec__engine_choose(t, logits);
-    specdec__engine_unmask(t->engine, logits, own);
+    t->surprise[t->count] = specdec__engine_mirostat(t, logits, token);
+    specdec__engine_unmask(logits, &own);
     specdec__engine_write(t, logits, token);
     return token;
 }
@@ -49227,9 +52490,9 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
     if (m->mixing.kind)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model with recurrent layers is not cut into parts");
-    if (m->inputs.width)
+    if (m->inputs.width || m->streams.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "a model with embeddings for each layer is not cut into parts");
+                             "a model with embeddings for each layer or several streams is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;
         sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
@@ -51705,7 +54968,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
     int i;
 
     for (i = t->answer_from; i < t->handed_out; i++, known += more)
-        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
     return known < back ? 0 : known - back;
@@ -51760,7 +55023,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
         if (i >= t->handed_out && specdec__stream_ended(t, i))
             break; /* by settings that came later */
-        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
             specdec__restore_held(&r);
@@ -51838,7 +55101,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
                                      !specdec__stream_obeys(t, settings) ||
-                                     !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
+                                     !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
@@ -51860,45 +55123,82 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* Text straight into the engine's own token buffer, behind the text. special: flags of the tokenizer; plain: see
-   there. */
-static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special,
-                                           const unsigned char *plain)
+/* What of a sequence stays when it is prompted, and what is put behind that before the prompt: the part of an answer
+   that was handed out of the token in which a stop string begins, as tokens that lie behind the sequence. */
+typedef struct specdec__head {
+    int keep, fresh;
+} specdec__head;
+
+/* All that was handed out. */
+static specdec__head specdec__whole_head(const specdec *t)
+{
+    specdec__head head;
+
+    head.keep = t->handed_out;
+    head.fresh = 0;
+    return head;
+}
+
+/* The last token of what stays; -1: there is none. */
+static int32_t specdec__head_last(const specdec *t, specdec__head head)
+{
+    return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
+}
+
+/* The tokens of a text behind `head`, straight into the engine's own token buffer, behind the head's own ones. special:
+   flags of the tokenizer; plain: see there. */
+static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const char *text, size_t length, int special,
+                                           const unsigned char *plain, int *read)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const uint32_t last = t->handed_out ? (uint32_t)t->tokens[t->handed_out - 1] : 0;
-    const int flags = !t->handed_out                                             ? SPECDEC_TOKENIZE_BEGIN
-                      : specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0
-                                                                                 : SPECDEC_TOKENIZE_INSIDE;
-    size_t count, room = (size_t)specdec__max_int(t->context - t->handed_out, 0);
+    const int32_t last = specdec__head_last(t, head);
+    const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
+                      : specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)last)) ? 0
+                                                                                           : SPECDEC_TOKENIZE_INSIDE;
+    size_t count, room = (size_t)specdec__max_int(t->context - head.keep - head.fresh, 0);
     specdec_result result;
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (length > t->engine->chat_bytes)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
-    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count, room, &count,
+    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count + head.fresh, room, &count,
                                t->engine->scratch, t->engine->scratch_bytes, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
                              count, specdec__max_int((int)room - 1, 0));
+    *read = (int)count;
+    return result;
+}
+
+/* The same, and runs them. */
+static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
+                                           const unsigned char *plain)
+{
+    int count;
+    specdec_result result = specdec__prompt_read(t, head, text, length, special, plain, &count);
+
     if (result)
         return result;
-    return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
+    result = specdec__engine_replace(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
+    if (!result)
+        t->stats.prompt_tokens -= head.fresh;
+    return specdec__engine_uncancel(t, result);
 }
 
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
+    return result ? result : specdec__prompt_text(t, specdec__whole_head(t), text, length, 0, NULL);
 }
 
 static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
+    return result ? result
+                  : specdec__prompt_text(t, specdec__whole_head(t), text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
@@ -51936,40 +55236,6 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. */
-static void specdec__chat_end_turn(const specdec *t, specdec__chat_text *out)
-{
-    const specdec__chat_format *format = t->engine->chat.format;
-    const specdec__vocab *v = &t->model->vocab;
-    const char *after = format->after[SPECDEC_ASSISTANT];
-    size_t size = strlen(after), from;
-    specdec__bytes end;
-
-    if (!specdec__vocab_is_end(v, t->tokens[t->handed_out - 1])) {
-        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
-        return;
-    }
-    end = specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1]);
-    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
-    from = from < size ? from + end.size : 0;
-    specdec__chat_append(out, after + from, size - from, 0);
-}
-
-/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
-static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
-{
-    const size_t most = t->engine->chat_bytes;
-    int i;
-
-    for (i = 0; i < count; i++)
-        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
-            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                                 "message %d has %zu bytes; with this context, %zu are the most", i,
-                                 messages[i].length, most);
-    return SPECDEC_OK;
-}
-
 /* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
    string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
 static int specdec__cut_at(specdec *t, size_t back, size_t *part)
@@ -51983,8 +55249,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
                                    t->settings.show_special);
         for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
             held = (size_t)stream.held_count;
-            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
-                                      NULL);
+            specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
             memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
             if (all + more + (size_t)stream.held_count <= sure)
                 continue;
@@ -51999,85 +55264,47 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
+/* What of an answer stays that a stop string has ended: what was handed out. Of other answers: all. Errors: CONTEXT,
+   MEMORY. */
+static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    specdec_result result;
+    size_t part, count = 0;
+    int after_special;
+
+    *head = specdec__whole_head(t);
+    if (!t->stop.stopped || !t->stop.cut)
+        return SPECDEC_OK;
+    head->keep = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = head->keep &&
+                    specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[head->keep - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
+                               t->tokens + t->count, (size_t)(t->context - head->keep), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the end of the answer anew");
+    head->fresh = (int)count;
+    return result;
+}
+
 static specdec_result specdec__call_cut_stop(specdec *t)
 {
     specdec_result result = specdec__check_call(t, 1);
-    const specdec__vocab *v;
-    size_t part, count = 0;
-    int at, after_special, i;
+    specdec__head head;
+    int i;
 
-    if (result || !t->stop.stopped || !t->stop.cut)
+    if (result || !t->stop.stopped || !t->stop.cut || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
         return result;
-    v = &t->model->vocab;
-    at = specdec__cut_at(t, t->stop.cut, &part);
-    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
-    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
-                               t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
-                               t->engine->scratch_bytes, &t->error);
-    if (result)
-        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
-                                                              "end of the answer anew") : result;
-    specdec__engine_disown(t, at);
-    specdec__engine_forget(t, at);
-    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
-    t->count = t->handed_out = at + (int)count;
-    for (i = at; t->logprobs && i < t->count; i++)
+    specdec__engine_disown(t, head.keep);
+    specdec__engine_forget(t, head.keep);
+    memmove(t->tokens + head.keep, t->tokens + t->count, (size_t)head.fresh * sizeof *t->tokens);
+    t->count = t->handed_out = head.keep + head.fresh;
+    for (i = head.keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->from_row = 0;
     t->stop.cut = 0;
     return SPECDEC_OK;
-}
-
-/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before. */
-static specdec_result specdec__chat_text_of(specdec *t, const specdec_message *messages, int count,
-                                            specdec__chat_text *out)
-{
-    const specdec__vocab *v = &t->model->vocab;
-    const int begun = t->handed_out > 0;
-    const int32_t last = begun ? t->tokens[t->handed_out - 1] : -1;
-
-    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
-        return specdec__chat_by_template(v, t->model->chat_template, begun,
-                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
-                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
-                                         &t->error);
-    if (begun)
-        specdec__chat_end_turn(t, out);
-    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
-                                &t->error);
-}
-
-static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
-{
-    specdec_result result = specdec__check_call(t, messages != NULL);
-    const specdec__vocab *v;
-    specdec__chat_text out;
-
-    if (result)
-        return result;
-    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
-        return specdec__chat_unknown(&t->engine->chat, &t->error);
-    if (count < 1)
-        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
-    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
-        return result;
-    if ((result = specdec__call_cut_stop(t)) != SPECDEC_OK)
-        return result;
-    v = &t->model->vocab;
-    out.text = t->engine->chat_text;
-    out.plain = t->engine->chat_plain;
-    out.size = t->engine->chat_bytes;
-    out.needed = 0;
-    result = specdec__chat_text_of(t, messages, count, &out);
-    if (result == SPECDEC_ERROR_BUFFER)
-        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
-    if (result)
-        return result;
-    if (t->handed_out && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1])))
-        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
-    return specdec__prompt_text(t, out.text, out.needed,
-                                specdec__chat_flags(&t->engine->chat, v, &out, t->handed_out > 0), out.plain);
 }
 
 /* Makes sure that there is a token to hand out; with work = 0 without a step. */
@@ -52167,8 +55394,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         }
         if (result)
             return result;
-        result = specdec__text_stream_push(&t->stream, &t->model->vocab, t->tokens[t->handed_out], t->token_text,
-                                           t->text_room, &more, &t->error);
+        result = specdec__stream_decode(t, &t->stream, t->tokens[t->handed_out], &more, &t->error);
         if (result)
             return result;
         t->handed_out++;
@@ -52249,6 +55475,8 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
+    } else if (t->handed_out < t->count && specdec__stream_counts(&t->settings)) {
+        specdec__engine_unstock(t);
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)
@@ -52398,6 +55626,352 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
         memset(logits, 0, row * sizeof *logits);
     memcpy(logits + (root ? 0 : row), c->logits, (size_t)(count + root) * row * sizeof *logits);
     return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>engine/api_chat: bodies of the API: whole conversations, answers in parts.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
+   the answer, the part behind the end token otherwise. last: the answer's last token. */
+static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
+{
+    const specdec__chat_format *format = t->engine->chat.format;
+    const specdec__vocab *v = &t->model->vocab;
+    const char *after = format->after[SPECDEC_ASSISTANT];
+    size_t size = strlen(after), from;
+    specdec__bytes end;
+
+    if (!specdec__vocab_is_end(v, last)) {
+        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
+        return;
+    }
+    end = specdec__vocab_text(v, (uint32_t)last);
+    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
+    from = from < size ? from + end.size : 0;
+    specdec__chat_append(out, after + from, size - from, 0);
+}
+
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+{
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
+/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before,
+   which ended with the token `last`; -1: there is none. */
+static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
+                                            specdec__chat_text *out)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int begun = last >= 0;
+
+    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
+        return specdec__chat_by_template(v, t->model->chat_template, begun,
+                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
+                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
+                                         &t->error);
+    if (begun)
+        specdec__chat_end_turn(t, last, out);
+    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
+                                &t->error);
+}
+
+/* Room for a rendered conversation, still empty. */
+static specdec__chat_text specdec__chat_room(const specdec *t)
+{
+    specdec__chat_text out;
+
+    out.text = t->engine->chat_text;
+    out.plain = t->engine->chat_plain;
+    out.size = t->engine->chat_bytes;
+    out.needed = 0;
+    return out;
+}
+
+static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
+{
+    specdec_result result = specdec__check_call(t, messages != NULL);
+    const specdec__vocab *v;
+    specdec__chat_text out;
+    specdec__head head;
+    int32_t last;
+
+    if (result)
+        return result;
+    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
+        return specdec__chat_unknown(&t->engine->chat, &t->error);
+    if (count < 1)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK ||
+        (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+        return result;
+    v = &t->model->vocab;
+    last = specdec__head_last(t, head);
+    out = specdec__chat_room(t);
+    result = specdec__chat_text_of(t, last, messages, count, &out);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (result)
+        return result;
+    if (last >= 0 && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)last)))
+        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
+    result = specdec__prompt_text(t, head, out.text, out.needed,
+                                  specdec__chat_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+    if (!result)
+        t->inside = specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+    return result;
+}
+
+/* ---- Whole conversations. */
+
+/* What two ways to write tokens have in common at their beginnings. */
+typedef struct specdec__common {
+    int held, fresh; /* tokens of the one and of the other that spell the same */
+} specdec__common;
+
+/* Compares held[held_count] with fresh[fresh_count], byte by byte, but control tokens as tokens: a model may write a
+   text in other tokens than the tokenizer does. *common: the last place where both are at the end of a token. room: of
+   twice a token's bytes. */
+static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
+                                              const int32_t *fresh, int fresh_count, unsigned char *room,
+                                              size_t longest)
+{
+    unsigned char *bytes[2];
+    size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
+    specdec__common now = {0, 0}, common = {0, 0};
+    int side, equal = 1;
+
+    bytes[0] = room;
+    bytes[1] = room + longest;
+    while (equal) {
+        if (!left[0] && !left[1]) {
+            common = now;
+            if (now.held < held_count && now.fresh < fresh_count && held[now.held] == fresh[now.fresh]) {
+                now.held++;
+                now.fresh++;
+                continue;
+            }
+        }
+        for (side = 0; side < 2 && equal; side++) {
+            int *const next = side ? &now.fresh : &now.held;
+            const int32_t token = *next < (side ? fresh_count : held_count) ? (side ? fresh : held)[*next] : -1;
+
+            if (left[side])
+                continue;
+            equal = token >= 0 && !specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+                    !specdec__token_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
+            at[side] = 0;
+            ++*next;
+        }
+        same = left[0] < left[1] ? left[0] : left[1];
+        equal = equal && memcmp(bytes[0] + at[0], bytes[1] + at[1], same) == 0;
+        for (side = 0; side < 2 && equal; side++) {
+            at[side] += same;
+            left[side] -= same;
+        }
+    }
+    return common;
+}
+
+/* Renders a conversation into out: by the model's template, or in the format that the configuration names. */
+static specdec_result specdec__conversation_text_of(specdec *t, const specdec_chat_input *input, specdec__arena *arena,
+                                                    specdec__chat_text *out)
+{
+    const specdec__chat *chat = &t->engine->chat;
+    const specdec__vocab *v = &t->model->vocab;
+    const specdec_message *messages;
+    specdec__conversation_work work;
+    specdec_result result;
+
+    if (SPECDEC__TEMPLATES && t->model->chat_template.data && !t->engine->config.chat_format) {
+        arena->used = (arena->used + 63) & ~(size_t)63;
+        work.vocab = v;
+        work.text = t->model->chat_template;
+        work.memory = arena->base + arena->used;
+        work.bytes = arena->used < arena->size ? arena->size - arena->used : 0;
+        work.now = specdec__os_date();
+        return specdec__conversation_render(&work, input, out, &t->error);
+    }
+    if (!SPECDEC__CHATS || !chat->format)
+        return specdec__chat_unknown(chat, &t->error);
+    if (specdec__text_of(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
+                             chat->format->name);
+    if ((result = specdec__conversation_plain(input, arena, &messages, &t->error)) != SPECDEC_OK ||
+        (result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, messages, input->count, out,
+                                       &t->error)) != SPECDEC_OK || !input->continues)
+        return result;
+    return specdec__conversation_open(input->messages[input->count - 1].content, out, &t->error);
+}
+
+/* Where a call must follow, the prompt begins it: this text, of at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
+static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
+                                                 size_t *begun)
+{
+    const specdec__bytes name = specdec__text_of(input->tool);
+    const specdec__calls *calls = t->engine->chat.calls;
+    const size_t before = out->needed;
+
+    *begun = 0;
+    if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
+        return SPECDEC_OK;
+    if (!calls || !specdec__text_of(input->tools).size)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                             calls ? "a tool is required, but there are none"
+                                   : "a tool is required, but how this model calls tools is not known");
+    specdec__chat_append(out, calls->begin, SPECDEC_WHOLE_STRING, 0);
+    if (name.size) {
+        specdec__chat_append(out, (const char *)name.data, name.size, 1);
+        specdec__chat_append(out, calls->behind, SPECDEC_WHOLE_STRING, 0);
+    }
+    *begun = out->needed - before;
+    if (*begun >= SPECDEC__STOP_MAX_BYTES)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the name of the tool is too long");
+    return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
+}
+
+/* Puts a conversation in the place of what a sequence holds. */
+static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_input *input, specdec__arena *arena)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    specdec__chat_text out = specdec__chat_room(t);
+    specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
+    const specdec__head empty = {0, 0};
+    specdec__common common;
+    int count = 0, inside;
+    size_t begun = 0;
+
+    if (!result)
+        result = specdec__conversation_text_of(t, input, arena, &out);
+    if (!result)
+        result = specdec__conversation_call(t, input, &out, &begun);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (!result)
+        result = specdec__prompt_read(t, empty, out.text, out.needed, specdec__chat_flags(&t->engine->chat, v, &out, 0),
+                                      input->special ? NULL : out.plain, &count);
+    if (result)
+        return result;
+    if (!count)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
+    inside = !begun && specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+    common = specdec__engine_common(v, t->tokens, t->handed_out, t->tokens + t->count, count,
+                                    (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
+    result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
+    if (result)
+        return specdec__engine_uncancel(t, result);
+    t->inside = inside;
+    if (begun)
+        memcpy(t->piece, out.text + out.needed - begun, begun);
+    t->freed = begun;
+    return SPECDEC_OK;
+}
+
+/* All of the scratch memory. */
+static specdec__arena specdec__scratch_arena(const specdec *t)
+{
+    specdec__arena arena;
+
+    arena.base = (unsigned char *)t->engine->scratch;
+    arena.size = t->engine->scratch_bytes;
+    arena.used = 0;
+    return arena;
+}
+
+static specdec_result specdec__call_chat_messages(specdec *t, const specdec_chat_input *input)
+{
+    specdec_result result = specdec__check_call(t, input != NULL);
+    specdec__arena arena;
+
+    if (result)
+        return result;
+    arena = specdec__scratch_arena(t);
+    return specdec__engine_converse(t, input, &arena);
+}
+
+static specdec_result specdec__call_chat_json(specdec *t, const char *json, size_t length)
+{
+    specdec_result result = specdec__check_call(t, json != NULL);
+    specdec_chat_input input;
+    specdec__arena arena;
+
+    if (result)
+        return result;
+    length = length == SPECDEC_WHOLE_STRING ? strlen(json) : length;
+    arena = specdec__scratch_arena(t);
+    result = specdec__conversation_read(json, length, &arena, &input, &t->error);
+    return result ? result : specdec__engine_converse(t, &input, &arena);
+}
+
+/* ---- Answers in parts. */
+
+/* The next part. What was handed out of the answer as bytes is taken apart first. */
+static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
+{
+    specdec_result result = specdec__check_call(t, part != NULL);
+    specdec_text piece;
+
+    if (result)
+        return result;
+    memset(part, 0, sizeof *part);
+    part->call = -1;
+    if (!t->parts) {
+        specdec__answer_begin(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
+        t->parts = 1;
+    }
+    for (;;) {
+        if (specdec__answer_next(&t->splitter, part))
+            return SPECDEC_OK;
+        result = specdec__hand_out(t, work, &piece);
+        if (result != SPECDEC_OK && result != SPECDEC_DONE)
+            return result;
+        if (piece.length) {
+            memcpy(t->part_bytes, piece.bytes, piece.length);
+            specdec__answer_push(&t->splitter, (const char *)t->part_bytes, piece.length);
+        } else if (t->parts == 1) {
+            specdec__answer_push(&t->splitter, NULL, 0);
+            t->parts = 2;
+        } else {
+            return SPECDEC_DONE;
+        }
+    }
+}
+
+specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts, int inside)
+{
+    const specdec__calls *row = calls ? specdec__answer_calls(calls) : NULL;
+    const specdec__thoughts *thought = thoughts ? specdec__answer_thoughts(thoughts) : NULL;
+
+    if (!splitter || (calls && !row) || (thoughts && !thought))
+        return SPECDEC_ERROR_ARGUMENT;
+    specdec__answer_begin(splitter, row, thought, inside);
+    return SPECDEC_OK;
+}
+
+void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length)
+{
+    if (splitter)
+        specdec__answer_push(splitter, bytes, bytes && length == SPECDEC_WHOLE_STRING ? strlen(bytes) : length);
+}
+
+int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part)
+{
+    return splitter && part && specdec__answer_next(splitter, part);
 }
 
 SPECDEC__FOR_SPEED
@@ -52959,6 +56533,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
+    info->call_format = m->chat && m->chat->calls ? m->chat->calls->name : NULL;
+    info->thought_format = m->chat && m->chat->thoughts ? m->chat->thoughts->name : NULL;
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
                       : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
                                                              : "BPE";
@@ -53338,10 +56914,9 @@ const specdec_field *specdec_get_field(int i)
     return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
-/* The place of a text in words, "a|b"; -1: it is none of them. */
-static int specdec__field_word(const char *words, const char *text)
+/* The place of a text of some bytes in words, "a|b"; -1: it is none of them. */
+static int specdec__field_word_of(const char *words, const char *text, size_t length)
 {
-    const size_t length = strlen(text);
     int i;
 
     for (i = 0;; i++) {
@@ -53355,6 +56930,11 @@ static int specdec__field_word(const char *words, const char *text)
             return -1;
         words += size + 1;
     }
+}
+
+static int specdec__field_word(const char *words, const char *text)
+{
+    return specdec__field_word_of(words, text, strlen(text));
 }
 
 /* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
@@ -53433,7 +57013,11 @@ static specdec_result specdec__field_refuse(const specdec_field *field, const ch
     if (field->kind == SPECDEC_FIELD_POINTER)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s cannot be set from a text", field->name);
     if (field->words)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s, not %s", field->name, field->words, text);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s%s, not %s", field->name, field->words,
+                             field->kind == SPECDEC_FIELD_SEQUENCE ? ", separated by ;" : "", text);
+    if (field->kind == SPECDEC_FIELD_CHARACTERS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes up to %d bytes, not %s", field->name,
+                             (int)field->high, text);
     if (field->kind == SPECDEC_FIELD_SWITCH)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes on or off, not %s", field->name, text);
     if (field->kind == SPECDEC_FIELD_SEED)
@@ -53463,6 +57047,40 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
         }
     }
     return 0;
+}
+
+/* Words that ; separates become their places from 1 on. Returns 0 when one is unknown, or there are too many. */
+static int specdec__field_sequence(const specdec_field *field, unsigned char *member, const char *text)
+{
+    unsigned char places[64] = {0};
+    size_t count = 0, length;
+
+    for (;; text += length + 1) {
+        int place;
+
+        for (length = 0; text[length] && text[length] != ';';)
+            length++;
+        place = specdec__field_word_of(field->words, text, length);
+        if (place < 0 || count == field->size || count == sizeof places)
+            return 0;
+        places[count++] = (unsigned char)(place + 1);
+        if (!text[length])
+            break;
+    }
+    memcpy(member, places, field->size);
+    return 1;
+}
+
+/* Copies a string, with zeros behind it. Returns 0 when it is too long. */
+static int specdec__field_characters(const specdec_field *field, unsigned char *member, const char *text)
+{
+    const size_t length = strlen(text);
+
+    if (length >= field->size || (double)length > field->high)
+        return 0;
+    memset(member, 0, field->size);
+    memcpy(member, text, length);
+    return 1;
 }
 
 /* Sets an int, or an enumeration, which is as large. */
@@ -53503,6 +57121,8 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
         which = specdec__field_word(field->words, text);
         return which >= 0 && specdec__field_put(member, which);
     case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
+    case SPECDEC_FIELD_CHARACTERS: return specdec__field_characters(field, member, text);
+    case SPECDEC_FIELD_SEQUENCE: return specdec__field_sequence(field, member, text);
     case SPECDEC_FIELD_NAME:
         if (specdec__field_word(field->words, text) < 0)
             return 0;
@@ -53645,6 +57265,12 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
+/* Members of specdec_sampling that are saved as words behind the other fields: X(member, words). */
+#define SPECDEC__SAVE_MEMBERS(X) \
+    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
+    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
+    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
+
 /* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
@@ -53686,6 +57312,9 @@ SPECDEC__FOR_SPEED
     X(WINDOW, 0x80000000u)    /* one more than repetition_window */ \
     X(SEED_LOW, 0xffffffffu) \
     X(SEED_HIGH, 0xffffffffu) \
+    X(MIN_TOKENS, 0x7fffffffu) \
+    X(IGNORE_END, 1) \
+    X(SURPRISE, 0xffffffffu)  /* mirostat: the largest behind the last token */ \
     X(CONSTRAINT_LOW, 0xffffffffu) /* what the answer obeys, by its hash; 0: nothing */ \
     X(CONSTRAINT_HIGH, 0xffffffffu) \
     X(CONSTRAINED_FROM, 1u << 24) /* from this token on */
@@ -53694,10 +57323,13 @@ enum {
 #define SPECDEC__SAVE_FIELD(name, most) SPECDEC__SAVE_##name,
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
-    SPECDEC__SAVE_FIELD_COUNT
+    SPECDEC__SAVE_NAMED,
+#define SPECDEC__SAVE_MEMBER(member, words) +words
+    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
+#undef SPECDEC__SAVE_MEMBER
 };
 
-static const uint32_t specdec__save_most[SPECDEC__SAVE_FIELD_COUNT] = {
+static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
 #define SPECDEC__SAVE_FIELD(name, most) most,
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
@@ -53779,10 +57411,40 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
+/* Members of sampling become fields, or these members (loads). Words of text are little-endian, so that they are the
+   same bytes everywhere. */
+static void specdec__save_members(specdec_sampling *s, uint32_t *field, int loads)
+{
+    static const struct {
+        size_t at;
+        int words;
+    } members[] = {
+#define SPECDEC__SAVE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
+        SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
+#undef SPECDEC__SAVE_MEMBER
+    };
+    uint32_t *word = field + SPECDEC__SAVE_NAMED;
+    size_t i;
+    int k;
+
+    for (i = 0; i < SPECDEC__COUNT(members); i++)
+        for (k = 0; k < members[i].words; k++, word++) {
+            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
+
+            if (members[i].words > 1 && loads)
+                specdec__store_u32(at, *word);
+            else if (members[i].words > 1)
+                *word = specdec__load_u32(at);
+            else
+                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
+        }
+}
+
 /* How settings become fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
+    specdec_sampling others;
     int i;
 
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
@@ -53802,10 +57464,14 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_WINDOW] = (uint32_t)s->repetition_window + 1;
     field[SPECDEC__SAVE_SEED_LOW] = (uint32_t)s->seed;
     field[SPECDEC__SAVE_SEED_HIGH] = (uint32_t)(s->seed >> 32);
+    field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
+    field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
+    others = *s;
+    specdec__save_members(&others, field, 0);
 }
 
 /* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
-static int specdec__load_settings(const uint32_t *field, const unsigned char *stops, specdec_settings *settings)
+static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
     const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
@@ -53833,6 +57499,9 @@ static int specdec__load_settings(const uint32_t *field, const unsigned char *st
     s->repetition_penalty = specdec__float_from_bits(field[SPECDEC__SAVE_PENALTY]);
     s->repetition_window = (int32_t)((int64_t)field[SPECDEC__SAVE_WINDOW] - 1);
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
+    settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
+    settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
+    specdec__save_members(s, field, 1);
     return 1;
 }
 
@@ -53883,6 +57552,8 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
+    if (t->slid + t->handed_out > t->answer_from)
+        field[SPECDEC__SAVE_SURPRISE] = specdec__bits_from_float(t->surprise[t->handed_out - 1]);
     specdec__save_settings(&t->settings, field);
 }
 
@@ -53986,7 +57657,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
 
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++) {
         field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD + 4 * i);
-        bad |= field[i] > specdec__save_most[i];
+        bad |= i < SPECDEC__SAVE_NAMED && field[i] > specdec__save_most[i];
     }
     if (bad || (field[SPECDEC__SAVE_KEYS] && field[SPECDEC__SAVE_KEYS] >= field[SPECDEC__SAVE_COUNT]) ||
         field[SPECDEC__SAVE_ANSWER_FROM] > field[SPECDEC__SAVE_COUNT] ||
@@ -54097,6 +57768,8 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->finished = (int)field[SPECDEC__SAVE_FINISHED];
     specdec__load_forks(t, (int)field[SPECDEC__SAVE_FORKS]);
     t->depth = (int)field[SPECDEC__SAVE_DEPTH];
+    if (t->count)
+        t->surprise[t->count - 1] = specdec__float_from_bits(field[SPECDEC__SAVE_SURPRISE]);
     t->stream.drop_space = (int)field[SPECDEC__SAVE_DROP_SPACE];
     t->stream.held_count = (int)field[SPECDEC__SAVE_HALF];
     for (i = 0; i < 3; i++)
@@ -54267,6 +57940,28 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
 {
     return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat(t, messages, count))
                                     : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_chat_messages(specdec *t, const specdec_chat_input *input)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat_messages(t, input))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_chat_json(specdec *t, const char *json, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat_json(t, json, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_next_part(specdec *t, specdec_part *part)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_part(t, 1, part)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_take_part(specdec *t, specdec_part *part)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_part(t, 0, part)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_work(specdec *t)
@@ -55506,6 +59201,45 @@ SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float 
         for (k = 0; few && i + k < count; k++)
             p[i + k] = part[k];
     }
+}
+
+/* w[64] = e^(logit - best), 0 where that is below e^-87. */
+SPECDEC__LANE_INLINE void X(weights_of)(const float *logits, float best, float *w)
+{
+    const V highest = X(set)(best), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
+    int i;
+
+    for (i = 0; i < 64; i += SPECDEC__LANES)
+        X(store)(w + i, X(max)(X(sub)(X(exp)(X(sub)(X(load)(logits + i), highest)), least), X(set)(0)));
+}
+
+/* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too; four at a
+   time as floats. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(mass)(const float *logits, int count, float best, float least, double *sums)
+{
+    double all[16], above[16];
+    float x[64], w[64];
+    const float *from;
+    int i, j, k;
+
+    memcpy(all, sums, sizeof all);
+    memcpy(above, sums + 16, sizeof above);
+    for (i = 0; i < count; i += 64) {
+        const int few = count - i < 64;
+
+        for (j = 0; few && j < 64; j++)
+            x[j] = i + j < count ? logits[i + j] : specdec__float_from_bits(0xff800000u);
+        X(weights_of)(few ? x : logits + i, best, w);
+        from = few ? x : logits + i;
+        for (j = 0; j < 64; j++)
+            x[j] = from[j] - best > least ? w[j] : 0.0f;
+        for (k = 0; k < 16; k++) {
+            all[k] += (double)((w[k] + w[16 + k]) + (w[32 + k] + w[48 + k]));
+            above[k] += (double)((x[k] + x[16 + k]) + (x[32 + k] + x[48 + k]));
+        }
+    }
+    memcpy(sums, all, sizeof all);
+    memcpy(sums + 16, above, sizeof above);
 }
 
 /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */

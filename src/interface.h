@@ -165,17 +165,62 @@ typedef struct specdec_bias {
     float bias;
 } specdec_bias;
 
-/* How tokens are chosen. {0}: greedily. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
+/* Samplers: X(NAME, name in lists), in their default order, which is that of llama.cpp. */
+#define SPECDEC_SAMPLERS(X) \
+    X(PENALTIES, "penalties") \
+    X(DRY, "dry") \
+    X(TOP_N_SIGMA, "top_n_sigma") \
+    X(TOP_K, "top_k") \
+    X(TYPICAL, "typ_p") \
+    X(TOP_P, "top_p") \
+    X(MIN_P, "min_p") \
+    X(XTC, "xtc") \
+    X(TEMPERATURE, "temperature")
+
+typedef enum specdec_sampler {
+    SPECDEC_SAMPLER_NONE,
+#define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
+    SPECDEC_SAMPLERS(SPECDEC__SAMPLER)
+#undef SPECDEC__SAMPLER
+    SPECDEC_SAMPLER_COUNT
+} specdec_sampler;
+
+#define SPECDEC__SAMPLER_NAME(NAME, name) "|" name
+#define SPECDEC_SAMPLER_NAMES (&"" SPECDEC_SAMPLERS(SPECDEC__SAMPLER_NAME)[1]) /* "penalties|dry|..." */
+
+/* How tokens are chosen. {0}: greedily. Biases come first, then the samplers in their order. All of them are functions
+   of the text, its position and the seed, so that a sequence with draft tokens is one without. */
 typedef struct specdec_sampling {
-    float temperature;         /* up to 1e6; 0: greedy, everything below but penalty and biases is then ignored */
+    float temperature;         /* up to 1e6; 0: greedy: of all below only biases, penalties and dry_ then count */
     int32_t top_k;             /* keep the k best; 0: off */
-    float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
+    float top_p;               /* keep the fewest best that hold this probability (of what is left); 0 or 1: off */
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* up to 1e6; divides positive logits of recent tokens, multiplies others; 0 or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
     int bias_count;
+    float frequency_penalty;   /* times how often a token is in that window is taken from its logit; 0: off */
+    float presence_penalty;    /* is taken from the logits of all tokens in that window; 0: off */
+    float dry_multiplier;      /* of what is taken from a token that would lengthen a repetition: dry_multiplier *
+                                  dry_base^(its length - dry_allowed_length), from that length on; 0: off */
+    float dry_base;            /* from 1 on; 0: 1.75 */
+    int32_t dry_allowed_length; /* 0: 2 */
+    int32_t dry_window;        /* tokens that are searched for repetitions; 0: all that are handed over */
+    char dry_breakers[16];     /* characters: a repetition does not go on across a token that has one of them; "": line
+                                  feed : " *   (only in engines, whose tokens have characters) */
+    float top_n_sigma;         /* keep logits not further below the best than so many standard deviations; 0: off */
+    float typical_p;           /* keep the fewest whose surprise is nearest the mean and that hold this probability;
+                                  0 or 1: off */
+    float xtc_probability;     /* that at a position all but the least probable of those at least xtc_threshold probable
+                                  are removed; 0: off */
+    float xtc_threshold;       /* 0: 0.1; above 0.5: off */
+    float temperature_range;   /* the temperature is up to so much lower or higher, by the entropy; 0: off */
+    float temperature_exponent; /* of the entropy over the largest possible one; 0: 1 */
+    float mirostat_tau;        /* surprise, in bits, that an answer's tokens shall have in the mean: mirostat 2, which
+                                  follows biases and temperature; other samplers do not count then. 0: off */
+    float mirostat_rate;       /* how fast it learns; 0: 0.1 */
+    unsigned char samplers[16]; /* which samplers, in which order (specdec_sampler), 0 behind the last; {0}: all */
 } specdec_sampling;
 
 #define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
@@ -203,6 +248,8 @@ typedef struct specdec_settings {
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
     int end_token_count;
+    int min_tokens;                         /* no token that ends the answer is chosen before so many are written */
+    int ignore_end;                         /* not 0: the model's tokens that end an answer are never chosen */
     const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
                                                NULL: nothing. Where it is complete, the model may end the answer; where
                                                nothing more can follow, the answer ends. Where only one continuation is
@@ -365,6 +412,32 @@ typedef struct specdec_config {
     X("seed", sampling.seed, SEED, 0, 0, NULL, "the text is a function of prompt, models, flags and seed (0)") \
     X("biases", sampling.biases, POINTER, 0, 0, NULL, "what is added to the logits of some tokens") \
     X("bias_count", sampling.bias_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("frequency_penalty", sampling.frequency_penalty, REAL, -1e3, 1e3, NULL, \
+      "against repetition, for each time that a token is there; 0: off (0)") \
+    X("presence_penalty", sampling.presence_penalty, REAL, -1e3, 1e3, NULL, "the same, once a token is there (0)") \
+    X("dry_multiplier", sampling.dry_multiplier, REAL, 0, 1e6, NULL, \
+      "DRY: against lengthening what was written before; 0: off (0)") \
+    X("dry_base", sampling.dry_base, REAL, 1, 1e6, NULL, "its base; 0: 1.75 (0)") \
+    X("dry_allowed_length", sampling.dry_allowed_length, INTEGER, 0, 1 << 24, NULL, \
+      "repetitions of fewer tokens are left alone; 0: 2 (0)") \
+    X("dry_window", sampling.dry_window, INTEGER, 0, 1 << 24, NULL, "tokens it looks back; 0: all (0)") \
+    X("dry_breakers", sampling.dry_breakers, CHARACTERS, 0, 15, NULL, \
+      "characters that end a repetition (line feed, colon, quotation mark, star)") \
+    X("top_n_sigma", sampling.top_n_sigma, REAL, 0, 1e6, NULL, \
+      "logits within N standard deviations of the best; 0: off (0)") \
+    X("typical_p", sampling.typical_p, REAL, 0, 1, NULL, \
+      "sample among the most typical that hold this probability; 0 or 1: off (1)") \
+    X("xtc_probability", sampling.xtc_probability, REAL, 0, 1, NULL, \
+      "XTC: how often all but the least of the probable tokens are removed; 0: off (0)") \
+    X("xtc_threshold", sampling.xtc_threshold, REAL, 0, 1, NULL, "from which probability on; 0: 0.1 (0)") \
+    X("temperature_range", sampling.temperature_range, REAL, 0, 1e6, NULL, \
+      "the temperature is up to so much lower or higher, by the entropy; 0: off (0)") \
+    X("temperature_exponent", sampling.temperature_exponent, REAL, 0, 1e3, NULL, "of the entropy there; 0: 1 (0)") \
+    X("mirostat_tau", sampling.mirostat_tau, REAL, 0, 1e3, NULL, \
+      "mirostat 2: the surprise in bits that tokens shall have, in place of other samplers; 0: off (0)") \
+    X("mirostat_rate", sampling.mirostat_rate, REAL, 0, 1e3, NULL, "how fast it learns; 0: 0.1 (0)") \
+    X("samplers", sampling.samplers, SEQUENCE, 0, 0, SPECDEC_SAMPLER_NAMES, \
+      "samplers in their order, separated by ; (penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)") \
     X("max_tokens", max_tokens, INTEGER, 0, 1 << 24, NULL, \
       "tokens after a prompt, at most; 0: as many as the context holds (0)") \
     X("slide", slide, INTEGER, 0, 1 << 24, NULL, \
@@ -372,6 +445,8 @@ typedef struct specdec_config {
     X("stop", stop, LIST, 1, 256, NULL, "ends the text, and is not part of it; may be given several times") \
     X("end_tokens", end_tokens, POINTER, 0, 0, NULL, "tokens that end the answer, besides those that the model has") \
     X("end_token_count", end_token_count, POINTER, 0, 0, NULL, "how many those are") \
+    X("min_tokens", min_tokens, INTEGER, 0, 1 << 24, NULL, "the answer does not end before so many tokens (0)") \
+    X("ignore_end", ignore_end, SWITCH, 0, 1, NULL, "the model's tokens that end an answer are never chosen") \
     X("show_special", show_special, SWITCH, 0, 1, NULL, "control tokens are written, too") \
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
@@ -452,6 +527,8 @@ typedef enum specdec_field_kind {
     SPECDEC_FIELD_WORD,    /* a string */
     SPECDEC_FIELD_FILE,    /* a path */
     SPECDEC_FIELD_LIST,    /* strings of low to high bytes: one more each time */
+    SPECDEC_FIELD_CHARACTERS, /* an array of char that holds the string */
+    SPECDEC_FIELD_SEQUENCE, /* an array of bytes: words that ; separates, as their places from 1 on */
     SPECDEC_FIELD_POINTER  /* not from a text */
 } specdec_field_kind;
 
@@ -616,11 +693,107 @@ typedef struct specdec_message {
    UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
+/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. What a caller hands
+   over may have SPECDEC_WHOLE_STRING as its length; bytes NULL: there is none. */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
 } specdec_text;
+
+/* ---- Conversations with thoughts, tools and parts. ------------------------------------------------------------------
+
+   These two calls take a whole conversation, each time, and put it in the place of what the sequence holds: the tokens
+   that both begin with stay, so that of a conversation that has grown only what is new is prefilled, and of one whose
+   template rewrites earlier turns (as thoughts are dropped) what follows the change. Then the answer follows, by
+   specdec_next, or in parts by specdec_next_part. */
+
+/* A call of a tool. */
+typedef struct specdec_tool_call {
+    specdec_text id, name; /* the id may be missing */
+    specdec_text arguments; /* a JSON object */
+} specdec_tool_call;
+
+/* A message of such a conversation. */
+typedef struct specdec_chat_message {
+    const char *role;               /* "system", "developer", "user", "assistant", "tool": what the template knows */
+    specdec_text content;           /* none: null */
+    specdec_text thoughts;          /* of an assistant (reasoning_content) */
+    const specdec_tool_call *calls; /* (call_count) of an assistant */
+    int call_count;
+    specdec_text call_id, name;     /* of a tool: the call that this is the result of, and the tool's name */
+} specdec_chat_message;
+
+typedef enum specdec_tool_choice {
+    SPECDEC_TOOLS_AUTO,     /* the model writes text or calls */
+    SPECDEC_TOOLS_NONE,     /* text: the template is given no tools */
+    SPECDEC_TOOLS_REQUIRED  /* a call; of `tool`, if that is named */
+} specdec_tool_choice;
+
+/* A conversation; {0} with messages is good. */
+typedef struct specdec_chat_input {
+    const specdec_chat_message *messages; /* (count) */
+    int count;
+    specdec_text tools;   /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
+    specdec_tool_choice tool_choice;
+    specdec_text tool;      /* the name of the one that must be called */
+    specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
+    int continues;          /* not 0: the last message, an assistant's, is continued instead of closed */
+    int special;            /* not 0: control tokens that messages spell are control tokens; else they are plain text */
+} specdec_chat_input;
+
+/* Puts a conversation into the sequence, as the model's template writes it, with what makes the model answer. Errors:
+   as specdec_chat; FORMAT: what should be JSON is not, or not of this form. A failed call changes nothing. */
+SPECDEC_DEF specdec_result specdec_chat_messages(specdec *engine, const specdec_chat_input *input);
+
+/* The same from one JSON text, such as the body of a request to /v1/chat/completions: of its members, messages (content
+   may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and continue_final_message count. */
+SPECDEC_DEF specdec_result specdec_chat_json(specdec *engine, const char *json, size_t length);
+
+/* What a part of an answer is. */
+typedef enum specdec_part_kind {
+    SPECDEC_PART_CONTENT,
+    SPECDEC_PART_THOUGHT,
+    SPECDEC_PART_NAME,      /* of the tool that a call is of: it begins a call */
+    SPECDEC_PART_ARGUMENTS, /* of a call, as they grow: together a JSON object */
+    SPECDEC_PART_END        /* a call is whole (no text) */
+} specdec_part_kind;
+
+typedef struct specdec_part {
+    specdec_part_kind kind;
+    int call;          /* the number of the call in its answer, from 0; else -1 */
+    specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
+} specdec_part;
+
+/* The next part of the answer, without the model's marks. OK with a part, or DONE without one. Take an answer by this
+   call or by specdec_next, not by both. Other errors are those of specdec_next. */
+SPECDEC_DEF specdec_result specdec_next_part(specdec *engine, specdec_part *part);
+
+/* The same without a step, as specdec_take. PENDING: nothing is ready. */
+SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part);
+
+/* Takes an answer apart without an engine. Its members are its own. */
+typedef struct specdec_splitter {
+    const void *calls, *thoughts; /* rows of the tables of marks */
+    const char *input;            /* (length) what was pushed and not looked at yet */
+    size_t length;
+    uint32_t stack;
+    int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
+    int numbers[12], ends[12];
+    unsigned char kinds[12];
+    char hold[96], note[160], bytes[1200];
+} specdec_splitter;
+
+/* Begins an answer. calls, thoughts: names of the marks that the model writes, as in specdec_model_info; NULL: none.
+   inside: the prompt has begun a thought already. Errors: ARGUMENT (an unknown name). */
+SPECDEC_DEF specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts,
+                                                  int inside);
+
+/* Hands over the next bytes of an answer, control tokens spelled out, which must stay until all parts are taken; NULL:
+   the answer has ended. */
+SPECDEC_DEF void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length);
+
+/* The next part of what was pushed. Returns 0 when more must be pushed first. */
+SPECDEC_DEF int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part);
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
@@ -836,8 +1009,9 @@ typedef struct specdec_candidates {
     int greedy;               /* not zero: no noise, the best logit wins */
 } specdec_candidates;
 
-/* Turns logits[vocab] into candidates: biased, penalised, filtered, shifted so that the best is 0, divided by the
-   temperature. recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped).
+/* Turns logits[vocab] into candidates: biased, then by the samplers in their order, shifted so that the best is 0, the
+   temperature included. recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped);
+   its length is the position of XTC's noise; mirostat begins as an answer does.
    out->items must have room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At
    temperature 0 every token stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float
@@ -1199,6 +1373,7 @@ typedef struct specdec_model_info {
     const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
     int has_template;                       /* it brings a chat template, recognised or not */
+    const char *call_format, *thought_format; /* how it writes calls of tools and thoughts; NULL: not known */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
     int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
@@ -1224,7 +1399,8 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
     X(specdec_config) X(specdec_settings) X(specdec_sampling) X(specdec_source) X(specdec_hooks) X(specdec_cluster) \
     X(specdec_error) X(specdec_text) X(specdec_message) X(specdec_stats) X(specdec_info) X(specdec_model_info) \
     X(specdec_bias) X(specdec_candidate) X(specdec_logprob) X(specdec_candidates) X(specdec_uniform) X(specdec_tree) \
-    X(specdec_conversation) X(specdec_field)
+    X(specdec_conversation) X(specdec_field) X(specdec_tool_call) X(specdec_chat_message) X(specdec_chat_input) \
+    X(specdec_part) X(specdec_splitter)
 
 /* Version, sizes and the places of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)

@@ -92,20 +92,20 @@
 
    CONTENTS (search for the marker, >>room/part)
 
-     >>base/ base os pool lane op
+     >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles planes
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows
-         neon neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
+         neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop
-         template template_write template_method template_filter template_token template_parse template_run chat
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+         template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
      >>cache/ state kv reserve bytes
-     >>forward/ context screen multiply rows latent attention recurrent step
-     >>speculation/ heads sample settle tree verify ngram ngram_file retrieve constrained draft levels draft_model
-         draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
-     >>engine/ stream engine layout sequences start prefill slide step api api_model api_functions api_constraint
-         fields save enter
+     >>forward/ context screen multiply rows latent streams attention recurrent step
+     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
+         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+     >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
+         api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
      >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
 
@@ -163,6 +163,7 @@
 #include "text/tokenize.h"
 #include "text/decode.h"
 #include "text/stop.h"
+#include "text/answer.h"
 #include "text/template.h"
 #include "text/template_write.h"
 #include "text/template_method.h"
@@ -171,6 +172,7 @@
 #include "text/template_parse.h"
 #include "text/template_run.h"
 #include "text/chat.h"
+#include "text/conversation.h"
 #include "constraint/automaton.h"
 #include "constraint/build.h"
 #include "constraint/expression.h"
@@ -202,11 +204,13 @@
 #include "forward/multiply.h"
 #include "forward/rows.h"
 #include "forward/latent.h"
+#include "forward/streams.h"
 #include "forward/attention.h"
 #include "forward/recurrent.h"
 #include "forward/step.h"
 #include "speculation/heads.h"
 #include "speculation/sample.h"
+#include "speculation/samplers.h"
 #include "speculation/settle.h"
 #include "speculation/tree.h"
 #include "speculation/verify.h"
@@ -214,6 +218,7 @@
 #include "speculation/ngram_file.h"
 #include "speculation/retrieve.h"
 #include "speculation/constrained.h"
+#include "speculation/row.h"
 #include "speculation/draft.h"
 #include "speculation/levels.h"
 #include "speculation/draft_model.h"
@@ -253,6 +258,7 @@
 #include "cluster/draft_rank.h"
 #include "cluster/cluster.h"
 #include "engine/api.h"
+#include "engine/api_chat.h"
 #include "engine/api_model.h"
 #include "engine/api_functions.h"
 #include "engine/api_constraint.h"

@@ -742,6 +742,7 @@ static inline void maker_sizes(const maker_recipe *r, int i, int *size)
     size[SPECDEC__DIM_INPUT] = r->layer_inputs;
     size[SPECDEC__DIM_AFTER_INPUT] = r->layer_inputs ? r->embedding : 0;
     size[SPECDEC__DIM_SCALE] = specdec__architecture_trait(a, SPECDEC__SCALES_OUTPUT);
+    specdec__model_stream_sizes(specdec__architecture_trait(a, SPECDEC__ALTUP), r->embedding, specdec__architecture_trait(a, SPECDEC__LAUREL), size);
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && specdec__architecture_trait(a, SPECDEC__SHARED_GATE);
 }
 
@@ -770,7 +771,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         specdec__model_latent_sizes(&model, &shape, size);
     for (j = 0; j < SPECDEC__DIM_COUNT; j++)
         size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_Q_ROWS && j != SPECDEC__DIM_HEADS && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
-                                j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE));
+                                j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE && j != SPECDEC__DIM_EXPERTS && j != SPECDEC__DIM_X && j != SPECDEC__DIM_X_FF &&
+                              j != SPECDEC__DIM_X_GATE && j != SPECDEC__DIM_LATENT && j != SPECDEC__DIM_SHARED && j != SPECDEC__DIM_SHARED_GATE));
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
         const int columns = size[specdec__matrix_table[j].columns], each = specdec__matrix_table[j].each;
         const int pieces = each == SPECDEC__EACH_HEAD ? r->heads : each ? r->experts : 1;
@@ -787,7 +789,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
                 for (; k < specdec__fused_table[f].count; k++)
                     rows += size[specdec__matrix_table[j + k].rows];
             }
-        maker_matrix(m, r, name, j == SPECDEC__SHARED_ROUTER ? 0 : r->types[*made % type_count] - 1, columns, rows * pieces,
+        maker_matrix(m, r, name, j == SPECDEC__SHARED_ROUTER || (j >= SPECDEC__STREAM_ROUTER && j <= SPECDEC__LAUREL_UP) ? 0 : r->types[*made % type_count] - 1, columns, rows * pieces,
                      (float)specdec__inverse_root(columns), -1);
         if (each)
             maker_third(m, (uint64_t)pieces);
@@ -795,6 +797,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     }
     for (j = 0; j < SPECDEC__VECTORS; j++) {
         const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__FFN_NORM_BARE) || j == SPECDEC__MIX_DT_BIAS;
+        const int is_sum = j == SPECDEC__PREDICTIONS || j == SPECDEC__CORRECTIONS; /* of streams */
         const int is_taps = j == SPECDEC__MIX_SHORT_TAPS || j == SPECDEC__MIX_TAPS;
         const int needs = SPECDEC__HAS_BIT(specdec__architecture_trait(a, SPECDEC__NEEDS), j) || j == SPECDEC__OUTPUT_SCALE;
         const int each = specdec__vector_table[j].each ? r->experts : 1, count = size[specdec__vector_table[j].size];
@@ -805,8 +808,10 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);
         if (maker_find_tensor(m, name)) /* one norm under two names */
             continue;
-        maker_vector(m, r, name, count * each, is_bias ? 0 : is_taps ? 0.1f : j == SPECDEC__MIX_A ? -0.5f : 1,
-                     is_bias || is_taps ? 0.5f : 0.3f);
+        maker_vector(m, r, name, count * each, is_bias || is_sum ? 0 : is_taps ? 0.1f : j == SPECDEC__MIX_A ? -0.5f : 1,
+                     is_bias || is_taps ? 0.5f : is_sum ? 3 : 0.3f);
+        if (is_sum)
+            maker_fold(m, size[SPECDEC__DIM_STREAMS]);
         if (is_taps)
             maker_fold(m, mixing.taps);
         if (each > 1) {
@@ -862,6 +867,14 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
         maker_matrix(m, &r, "per_layer_model_proj.weight", r.types[0] - 1, r.embedding, r.layers * r.layer_inputs, (float)specdec__inverse_root(r.embedding), -1);
         maker_vector(m, &r, "per_layer_proj_norm.weight", r.layer_inputs, 1, 0.3f);
     }
+    if (specdec__architecture_trait(maker_architecture(&r), SPECDEC__ALTUP))
+        for (i = 0; i < 2; i++) {
+            const int others = specdec__architecture_trait(maker_architecture(&r), SPECDEC__ALTUP) - 1;
+
+            maker_matrix(m, &r, i ? "altup_unembd_proj.weight" : "altup_proj.weight", 0, r.embedding, others * r.embedding,
+                         (float)specdec__inverse_root(r.embedding), -1);
+            maker_third(m, (uint64_t)others);
+        }
     for (i = 0; i < r.layers; i++)
         maker_layer(m, &r, i, type_count, &made);
     maker_vector(m, &r, specdec__architecture_trait(maker_architecture(&r), SPECDEC__EMBEDDING_NORM) ? "token_embd_norm.weight" : "output_norm.weight",

@@ -5,7 +5,7 @@
    only the part of that name runs: see main. */
 #include "../src/model/open.h"
 #include "../src/forward/step.h"
-#include "../src/speculation/sample.h"
+#include "../src/speculation/row.h"
 #include "check.h"
 #include "gguf_maker.h"
 #include "pages.h"
@@ -360,7 +360,7 @@ static void check_folder(const char *folder, const char *begin, const int32_t *t
 static void test_shared(void)
 {
     char path[512], *line, *text;
-    static const char *const modern[] = {"lfm2-", "qwen35-", "granitehybrid-f", "granitehybrid-q", "granitehybrid-k", "falcon-h1-", "nemotron_h-"};
+    static const char *const modern[] = {"lfm2-", "qwen35-", "granitehybrid-f", "granitehybrid-q", "granitehybrid-k", "falcon-h1-", "nemotron_h"};
     int32_t tokens[64];
     size_t size = 0, i;
     int count = 0, taken = 0;
@@ -1557,9 +1557,11 @@ static void check_vocabulary(const specdec__kernels *scalar, const specdec__kern
         specdec_candidate best[2][8];
         specdec_candidates list;
         specdec_sampling s;
+        specdec__chooser chooser;
         specdec__row row;
 
         memset(&s, 0, sizeof s);
+        memset(&chooser, 0, sizeof chooser);
         s.temperature = (float)pow(10, 2 * (double)maker_uniform(&state) - round % 3);
         for (i = 0; i < vocab; i++) {
             logits[i] = round % 4 ? 5 * maker_uniform(&state) : any_logit(&state);
@@ -1569,7 +1571,10 @@ static void check_vocabulary(const specdec__kernels *scalar, const specdec__kern
         list.items = items;
         bad += specdec_sample_filter(&list, &s, logits, vocab, NULL, 0, NULL) != SPECDEC_OK;
         found = specdec_sample_top(&list, 3, (uint64_t)round, k, best[0]);
-        bad += specdec__row_init(&row, kernels, &s, items, logits, vocab, NULL, 0) != SPECDEC_OK;
+        chooser.kernels = kernels;
+        chooser.sampling = &s;
+        chooser.items = items;
+        specdec__row_init(&row, &chooser, logits, vocab, NULL, 0);
         whole += row.temperature > 0;
         bad += specdec__row_top(&row, 3, (uint64_t)round, k, best[1]) != found;
         for (i = 0; i < found; i++)
@@ -1580,6 +1585,8 @@ static void check_vocabulary(const specdec__kernels *scalar, const specdec__kern
             bad += !same_float(p[0][i], p[1][i]) || !(p[1][i] >= 0 || !(row.temperature > 0));
         scalar->residuals(draft, p[0], vocab, (double)(float)share, (double)(float)low, share * 0.01, sums[0], sums[0] + 16);
         kernels->residuals(draft, p[0], vocab, (double)(float)share, (double)(float)low, share * 0.01, sums[1], sums[1] + 16);
+        scalar->mass(logits, vocab, row.highest, -(float)(round % 9), sums[0]);
+        kernels->mass(logits, vocab, row.highest, -(float)(round % 9), sums[1]);
         for (i = 0; i < 32; i++)
             bad += memcmp(&sums[0][i], &sums[1][i], sizeof sums[0][i]) != 0;
     }

@@ -347,7 +347,7 @@ static void test_schedules(void)
         w.random = (uint64_t)i + 1 + check_seed() * 1000003;
         c = turn_of(i);
         CHECK(open_machine(&w.other, &c));
-        c.texts = SLOTS;
+        c.sequences = SLOTS;
         CHECK(open_machine(&w.own, &c));
         w.slots[0].text = w.own.first;
         for (k = 1; k < SLOTS; k++)

@@ -205,14 +205,20 @@ static specdec_config config_of(int target, int draft)
 
 static const specdec_bias biases[] = {{100, 3.0f}, {101, -INFINITY}, {1 << 20, 1.0f}}; /* the last one: outside of every vocabulary */
 static const specdec_sampling samplings[] = {
-    {0, 0, 0, 0, 0, 0, 0, NULL, 0},
-    {0, 0, 0, 0, 1.3f, 0, 0, NULL, 0},
-    {0.8f, 0, 0, 0, 0, 0, 1, NULL, 0},
-    {0.8f, 0, 0, 0, 0, 0, 2, biases, 3},
-    {1.5f, 20, 0, 0, 0, 0, 3, NULL, 0},
-    {0.7f, 0, 0.9f, 0, 1.1f, 32, 4, NULL, 0},
-    {1.0f, 0, 0, 0.1f, 1.1f, -1, 5, biases, 2},
-    {1.0f, 40, 0.95f, 0.05f, 0.9f, 8, 6, NULL, 0}};
+    {.temperature = 0},
+    {.repetition_penalty = 1.3f},
+    {.temperature = 0.8f, .seed = 1},
+    {.temperature = 0.8f, .seed = 2, .biases = biases, .bias_count = 3},
+    {.temperature = 1.5f, .top_k = 20, .seed = 3},
+    {.temperature = 0.7f, .top_p = 0.9f, .repetition_penalty = 1.1f, .repetition_window = 32, .seed = 4},
+    {.temperature = 1.0f, .min_p = 0.1f, .repetition_penalty = 1.1f, .repetition_window = -1, .seed = 5, .biases = biases, .bias_count = 2},
+    {.temperature = 1.0f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repetition_penalty = 0.9f, .repetition_window = 8, .seed = 6},
+    {.temperature = 0.9f, .frequency_penalty = 0.3f, .presence_penalty = 0.2f, .dry_multiplier = 0.8f, .seed = 7},
+    {.dry_multiplier = 2.0f, .dry_base = 1.2f, .dry_allowed_length = 1, .dry_breakers = "e"},
+    {.temperature = 1.2f, .typical_p = 0.8f, .xtc_probability = 0.5f, .xtc_threshold = 0.05f, .seed = 8},
+    {.temperature = 1.0f, .top_n_sigma = 1.5f, .temperature_range = 0.5f, .seed = 9},
+    {.temperature = 1.1f, .mirostat_tau = 3.0f, .mirostat_rate = 0.3f, .seed = 10},
+    {.temperature = 1.3f, .top_p = 0.9f, .top_k = 30, .dry_multiplier = 0.5f, .seed = 11, .samplers = {SPECDEC_SAMPLER_TEMPERATURE, SPECDEC_SAMPLER_TOP_P, SPECDEC_SAMPLER_DRY, SPECDEC_SAMPLER_TOP_K}}};
 static const int trees[][2] = {{0, 0}, {2, 2}, {5, 5}, {8, 3}, {16, 4}, {32, 32}, {64, 6}, {3, 2}, {9, 2}};
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))

@@ -89,14 +89,16 @@ static const char *example(const specdec_field *f)
 {
     switch (f->kind) {
     case SPECDEC_FIELD_INTEGER: return f->low > 0 ? "17" : "3";
-    case SPECDEC_FIELD_REAL: return "0.5";
+    case SPECDEC_FIELD_REAL: return f->low > 0 ? "1.5" : "0.5";
     case SPECDEC_FIELD_SEED: return "18446744073709551615";
     case SPECDEC_FIELD_SWITCH: return "on";
     case SPECDEC_FIELD_CHOICE: return strrchr(f->words, '|') + 1;
     case SPECDEC_FIELD_NAME: return strrchr(f->words, '|') + 1;
     case SPECDEC_FIELD_WORD:
     case SPECDEC_FIELD_FILE:
+    case SPECDEC_FIELD_CHARACTERS:
     case SPECDEC_FIELD_LIST: return "text";
+    case SPECDEC_FIELD_SEQUENCE: return "top_k;dry";
     case SPECDEC_FIELD_POINTER:
     default: return NULL;
     }

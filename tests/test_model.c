@@ -673,7 +673,7 @@ static void test_poison(void)
 {
     static const int types[] = {0, 1, 30, 8, 2, 3, 6, 7, 20, 10, 11, 12, 13, 14, 16, 23};
     static const uint16_t halves[] = {0x7E00, 0x7C00, 0xFC00, 0x7BFF, 0xFBFF, 0x0001, 0xFFFF};
-    static const specdec_sampling samplings[] = {{0, 0, 0, 0, 0, 0, 0, NULL, 0}, {0.8f, 40, 0.9f, 0.05f, 1.1f, 0, 3, NULL, 0}};
+    static const specdec_sampling samplings[] = {{.temperature = 0}, {.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .min_p = 0.05f, .repetition_penalty = 1.1f, .seed = 3}};
     size_t i, h, s;
     int broken = 0, fine = 0;
 

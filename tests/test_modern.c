@@ -11,8 +11,8 @@
 #define TEXT 96  /* tokens of a text that is written */
 
 /* Beginnings of the names of files that must be read: add those of a row here. */
-static const char *const read_names[] = {"apertus", "arcee", "bailingmoe2", "cohere2", "deepseek2", "ernie4_5-moe", "gemma4", "glm4moe", "gpt-oss-f32", "gpt-oss-q8_0",
-                                         "gpt-oss-fused", "hunyuan-dense", "qwen2moe", "qwen3next", "lfm2moe", "seed_oss"};
+static const char *const read_names[] = {"apertus", "arcee", "bailingmoe2", "cohere2", "deepseek2", "ernie4_5-moe", "gemma3n", "gemma4", "glm4moe", "gpt-oss-f32", "gpt-oss-q8_0",
+                                         "gpt-oss-fused", "hunyuan-dense", "nemotron_h", "qwen2moe", "qwen3next", "lfm2moe", "seed_oss"};
 
 static specdec_error failure;
 static int quick;

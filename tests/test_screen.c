@@ -162,6 +162,22 @@ static void sampling_of(specdec_sampling *s, specdec_bias *biases)
         s->min_p = 0.05f;
     if (roll(4) == 0)
         s->repetition_penalty = roll(2) ? 1.2f : 0.8f;
+    if (roll(8) == 0)
+        s->frequency_penalty = unit();
+    if (roll(8) == 0)
+        s->presence_penalty = unit();
+    if (roll(8) == 0)
+        s->dry_multiplier = 0.8f;
+    if (roll(8) == 0)
+        s->typical_p = 0.9f;
+    if (roll(8) == 0)
+        s->xtc_probability = 0.5f;
+    if (roll(8) == 0)
+        s->temperature_range = 0.3f;
+    if (roll(8) == 0) {
+        s->samplers[0] = (unsigned char)(1 + roll(SPECDEC_SAMPLER_COUNT - 1));
+        s->samplers[1] = (unsigned char)(s->samplers[0] % (SPECDEC_SAMPLER_COUNT - 1) + 1);
+    }
     if (roll(4) == 0) {
         s->bias_count = 1 + (int)roll(3);
         s->biases = biases;
@@ -175,6 +191,7 @@ static void compare(int column, counts *done, const char *isa, int kind)
     specdec__context *c = &b.context[1];
     const double whole = (double)c->screen.whole;
     specdec__settle_list lists[2];
+    specdec__settle_need need;
     specdec__chooser chooser;
     specdec_candidate best[2];
     specdec_sampling s;
@@ -189,11 +206,12 @@ static void compare(int column, counts *done, const char *isa, int kind)
         biases[i].bias = roll(3) ? unit() * 5 : roll(2) ? -INFINITY : 1e30f;
     }
     sampling_of(&s, biases);
-    if (!specdec__settle_wants(&s))
+    need = specdec__settle_needs(&s, 24);
+    if (!need.k)
         return;
-    lists[0].tokens = recent;
+    lists[0].tokens = recent + 24 - need.altered;
     lists[0].apart = 4;
-    lists[0].count = specdec__sample_penalises(&s) ? 24 : 0;
+    lists[0].count = need.altered;
     lists[1].tokens = &biases->token;
     lists[1].apart = sizeof *biases;
     lists[1].count = s.bias_count;
@@ -202,7 +220,7 @@ static void compare(int column, counts *done, const char *isa, int kind)
     chooser.sampling = &s;
     chooser.items = b.items;
     if (c->screen.bounds)
-        specdec__settle(c, column, &s, 24, lists, 2, b.items);
+        specdec__settle(c, column, &need, specdec__sample_noise_row(s.seed, 24), lists, 2, b.items);
     best[0].token = best[1].token = -1;
     specdec__choose(&chooser, b.logits[0] + at, b.rows, recent, 24, 1, &best[0]);
     specdec__choose(&chooser, b.logits[1] + at, b.rows, recent, 24, 1, &best[1]);

@@ -309,6 +309,7 @@ static int list_fields(void)
                             : f->kind == SPECDEC_FIELD_FILE    ? "file"
                             : f->kind == SPECDEC_FIELD_LIST    ? "texts"
                             : f->kind == SPECDEC_FIELD_WORD    ? "text"
+                            : f->kind == SPECDEC_FIELD_CHARACTERS ? "characters"
                                                                : range;
 
         snprintf(range, sizeof range, f->low > 0 ? "0, %.0f..%.0f" : "%.0f..%.0f", f->low, f->high);

@@ -7,7 +7,7 @@
 #include "../base/os.h"
 #include "wire.h"
 #include "link.h"
-#include "../speculation/sample.h"
+#include "../speculation/samplers.h"
 #include "../speculation/tree.h"
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"

@@ -313,7 +313,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
     int i;
 
     for (i = t->answer_from; i < t->handed_out; i++, known += more)
-        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
     return known < back ? 0 : known - back;
@@ -368,7 +368,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
         if (i >= t->handed_out && specdec__stream_ended(t, i))
             break; /* by settings that came later */
-        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
             specdec__restore_held(&r);
@@ -446,7 +446,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
                                      !specdec__stream_obeys(t, settings) ||
-                                     !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)))
+                                     !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_unstock(t);
     specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
@@ -468,45 +468,82 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* Text straight into the engine's own token buffer, behind the text. special: flags of the tokenizer; plain: see
-   there. */
-static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special,
-                                           const unsigned char *plain)
+/* What of a sequence stays when it is prompted, and what is put behind that before the prompt: the part of an answer
+   that was handed out of the token in which a stop string begins, as tokens that lie behind the sequence. */
+typedef struct specdec__head {
+    int keep, fresh;
+} specdec__head;
+
+/* All that was handed out. */
+static specdec__head specdec__whole_head(const specdec *t)
+{
+    specdec__head head;
+
+    head.keep = t->handed_out;
+    head.fresh = 0;
+    return head;
+}
+
+/* The last token of what stays; -1: there is none. */
+static int32_t specdec__head_last(const specdec *t, specdec__head head)
+{
+    return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
+}
+
+/* The tokens of a text behind `head`, straight into the engine's own token buffer, behind the head's own ones. special:
+   flags of the tokenizer; plain: see there. */
+static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const char *text, size_t length, int special,
+                                           const unsigned char *plain, int *read)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const uint32_t last = t->handed_out ? (uint32_t)t->tokens[t->handed_out - 1] : 0;
-    const int flags = !t->handed_out                                             ? SPECDEC_TOKENIZE_BEGIN
-                      : specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0
-                                                                                 : SPECDEC_TOKENIZE_INSIDE;
-    size_t count, room = (size_t)specdec__max_int(t->context - t->handed_out, 0);
+    const int32_t last = specdec__head_last(t, head);
+    const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
+                      : specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)last)) ? 0
+                                                                                           : SPECDEC_TOKENIZE_INSIDE;
+    size_t count, room = (size_t)specdec__max_int(t->context - head.keep - head.fresh, 0);
     specdec_result result;
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (length > t->engine->chat_bytes)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
-    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count, room, &count,
+    result = specdec__tokenize(v, text, length, flags | special, plain, t->tokens + t->count + head.fresh, room, &count,
                                t->engine->scratch, t->engine->scratch_bytes, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
                              count, specdec__max_int((int)room - 1, 0));
+    *read = (int)count;
+    return result;
+}
+
+/* The same, and runs them. */
+static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
+                                           const unsigned char *plain)
+{
+    int count;
+    specdec_result result = specdec__prompt_read(t, head, text, length, special, plain, &count);
+
     if (result)
         return result;
-    return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
+    result = specdec__engine_replace(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
+    if (!result)
+        t->stats.prompt_tokens -= head.fresh;
+    return specdec__engine_uncancel(t, result);
 }
 
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, 0, NULL);
+    return result ? result : specdec__prompt_text(t, specdec__whole_head(t), text, length, 0, NULL);
 }
 
 static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
+    return result ? result
+                  : specdec__prompt_text(t, specdec__whole_head(t), text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
@@ -544,40 +581,6 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. */
-static void specdec__chat_end_turn(const specdec *t, specdec__chat_text *out)
-{
-    const specdec__chat_format *format = t->engine->chat.format;
-    const specdec__vocab *v = &t->model->vocab;
-    const char *after = format->after[SPECDEC_ASSISTANT];
-    size_t size = strlen(after), from;
-    specdec__bytes end;
-
-    if (!specdec__vocab_is_end(v, t->tokens[t->handed_out - 1])) {
-        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
-        return;
-    }
-    end = specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1]);
-    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
-    from = from < size ? from + end.size : 0;
-    specdec__chat_append(out, after + from, size - from, 0);
-}
-
-/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
-static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
-{
-    const size_t most = t->engine->chat_bytes;
-    int i;
-
-    for (i = 0; i < count; i++)
-        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
-            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                                 "message %d has %zu bytes; with this context, %zu are the most", i,
-                                 messages[i].length, most);
-    return SPECDEC_OK;
-}
-
 /* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
    string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
 static int specdec__cut_at(specdec *t, size_t back, size_t *part)
@@ -591,8 +594,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
                                    t->settings.show_special);
         for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
             held = (size_t)stream.held_count;
-            specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more,
-                                      NULL);
+            specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
             memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
             if (all + more + (size_t)stream.held_count <= sure)
                 continue;
@@ -607,85 +609,47 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
+/* What of an answer stays that a stop string has ended: what was handed out. Of other answers: all. Errors: CONTEXT,
+   MEMORY. */
+static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    specdec_result result;
+    size_t part, count = 0;
+    int after_special;
+
+    *head = specdec__whole_head(t);
+    if (!t->stop.stopped || !t->stop.cut)
+        return SPECDEC_OK;
+    head->keep = specdec__cut_at(t, t->stop.cut, &part);
+    after_special = head->keep &&
+                    specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[head->keep - 1]));
+    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
+                               t->tokens + t->count, (size_t)(t->context - head->keep), &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the end of the answer anew");
+    head->fresh = (int)count;
+    return result;
+}
+
 static specdec_result specdec__call_cut_stop(specdec *t)
 {
     specdec_result result = specdec__check_call(t, 1);
-    const specdec__vocab *v;
-    size_t part, count = 0;
-    int at, after_special, i;
+    specdec__head head;
+    int i;
 
-    if (result || !t->stop.stopped || !t->stop.cut)
+    if (result || !t->stop.stopped || !t->stop.cut || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
         return result;
-    v = &t->model->vocab;
-    at = specdec__cut_at(t, t->stop.cut, &part);
-    after_special = at && specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[at - 1]));
-    result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
-                               t->tokens + t->count, (size_t)(t->context - at), &count, t->engine->scratch,
-                               t->engine->scratch_bytes, &t->error);
-    if (result)
-        return result == SPECDEC_ERROR_BUFFER ? specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room to read the "
-                                                              "end of the answer anew") : result;
-    specdec__engine_disown(t, at);
-    specdec__engine_forget(t, at);
-    memmove(t->tokens + at, t->tokens + t->count, count * sizeof *t->tokens);
-    t->count = t->handed_out = at + (int)count;
-    for (i = at; t->logprobs && i < t->count; i++)
+    specdec__engine_disown(t, head.keep);
+    specdec__engine_forget(t, head.keep);
+    memmove(t->tokens + head.keep, t->tokens + t->count, (size_t)head.fresh * sizeof *t->tokens);
+    t->count = t->handed_out = head.keep + head.fresh;
+    for (i = head.keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->from_row = 0;
     t->stop.cut = 0;
     return SPECDEC_OK;
-}
-
-/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before. */
-static specdec_result specdec__chat_text_of(specdec *t, const specdec_message *messages, int count,
-                                            specdec__chat_text *out)
-{
-    const specdec__vocab *v = &t->model->vocab;
-    const int begun = t->handed_out > 0;
-    const int32_t last = begun ? t->tokens[t->handed_out - 1] : -1;
-
-    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
-        return specdec__chat_by_template(v, t->model->chat_template, begun,
-                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
-                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
-                                         &t->error);
-    if (begun)
-        specdec__chat_end_turn(t, out);
-    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
-                                &t->error);
-}
-
-static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
-{
-    specdec_result result = specdec__check_call(t, messages != NULL);
-    const specdec__vocab *v;
-    specdec__chat_text out;
-
-    if (result)
-        return result;
-    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
-        return specdec__chat_unknown(&t->engine->chat, &t->error);
-    if (count < 1)
-        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
-    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK)
-        return result;
-    if ((result = specdec__call_cut_stop(t)) != SPECDEC_OK)
-        return result;
-    v = &t->model->vocab;
-    out.text = t->engine->chat_text;
-    out.plain = t->engine->chat_plain;
-    out.size = t->engine->chat_bytes;
-    out.needed = 0;
-    result = specdec__chat_text_of(t, messages, count, &out);
-    if (result == SPECDEC_ERROR_BUFFER)
-        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
-                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
-    if (result)
-        return result;
-    if (t->handed_out && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1])))
-        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
-    return specdec__prompt_text(t, out.text, out.needed,
-                                specdec__chat_flags(&t->engine->chat, v, &out, t->handed_out > 0), out.plain);
 }
 
 /* Makes sure that there is a token to hand out; with work = 0 without a step. */
@@ -775,8 +739,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         }
         if (result)
             return result;
-        result = specdec__text_stream_push(&t->stream, &t->model->vocab, t->tokens[t->handed_out], t->token_text,
-                                           t->text_room, &more, &t->error);
+        result = specdec__stream_decode(t, &t->stream, t->tokens[t->handed_out], &more, &t->error);
         if (result)
             return result;
         t->handed_out++;
@@ -857,6 +820,8 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
+    } else if (t->handed_out < t->count && specdec__stream_counts(&t->settings)) {
+        specdec__engine_unstock(t);
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)

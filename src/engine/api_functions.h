@@ -326,6 +326,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
+    info->call_format = m->chat && m->chat->calls ? m->chat->calls->name : NULL;
+    info->thought_format = m->chat && m->chat->thoughts ? m->chat->thoughts->name : NULL;
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
                       : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
                                                              : "BPE";

@@ -11,6 +11,7 @@
 #include "../cache/kv.h"
 #include "../forward/context.h"
 #include "../speculation/constrained.h"
+#include "../speculation/row.h"
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"
 #include "../schedule/lane.h"

@@ -11,6 +11,7 @@
 #include "../schedule/stop.h"
 #include "../schedule/work.h"
 #include "api.h"
+#include "api_chat.h"
 #include "api_functions.h"
 #include "save.h"
 
@@ -127,6 +128,28 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
 {
     return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat(t, messages, count))
                                     : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_chat_messages(specdec *t, const specdec_chat_input *input)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat_messages(t, input))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_chat_json(specdec *t, const char *json, size_t length)
+{
+    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat_json(t, json, length))
+                                    : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_next_part(specdec *t, specdec_part *part)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_part(t, 1, part)) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_take_part(specdec *t, specdec_part *part)
+{
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_part(t, 0, part)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_work(specdec *t)

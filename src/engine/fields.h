@@ -32,10 +32,9 @@ const specdec_field *specdec_get_field(int i)
     return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
-/* The place of a text in words, "a|b"; -1: it is none of them. */
-static int specdec__field_word(const char *words, const char *text)
+/* The place of a text of some bytes in words, "a|b"; -1: it is none of them. */
+static int specdec__field_word_of(const char *words, const char *text, size_t length)
 {
-    const size_t length = strlen(text);
     int i;
 
     for (i = 0;; i++) {
@@ -49,6 +48,11 @@ static int specdec__field_word(const char *words, const char *text)
             return -1;
         words += size + 1;
     }
+}
+
+static int specdec__field_word(const char *words, const char *text)
+{
+    return specdec__field_word_of(words, text, strlen(text));
 }
 
 /* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
@@ -127,7 +131,11 @@ static specdec_result specdec__field_refuse(const specdec_field *field, const ch
     if (field->kind == SPECDEC_FIELD_POINTER)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s cannot be set from a text", field->name);
     if (field->words)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s, not %s", field->name, field->words, text);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes %s%s, not %s", field->name, field->words,
+                             field->kind == SPECDEC_FIELD_SEQUENCE ? ", separated by ;" : "", text);
+    if (field->kind == SPECDEC_FIELD_CHARACTERS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes up to %d bytes, not %s", field->name,
+                             (int)field->high, text);
     if (field->kind == SPECDEC_FIELD_SWITCH)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s takes on or off, not %s", field->name, text);
     if (field->kind == SPECDEC_FIELD_SEED)
@@ -157,6 +165,40 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
         }
     }
     return 0;
+}
+
+/* Words that ; separates become their places from 1 on. Returns 0 when one is unknown, or there are too many. */
+static int specdec__field_sequence(const specdec_field *field, unsigned char *member, const char *text)
+{
+    unsigned char places[64] = {0};
+    size_t count = 0, length;
+
+    for (;; text += length + 1) {
+        int place;
+
+        for (length = 0; text[length] && text[length] != ';';)
+            length++;
+        place = specdec__field_word_of(field->words, text, length);
+        if (place < 0 || count == field->size || count == sizeof places)
+            return 0;
+        places[count++] = (unsigned char)(place + 1);
+        if (!text[length])
+            break;
+    }
+    memcpy(member, places, field->size);
+    return 1;
+}
+
+/* Copies a string, with zeros behind it. Returns 0 when it is too long. */
+static int specdec__field_characters(const specdec_field *field, unsigned char *member, const char *text)
+{
+    const size_t length = strlen(text);
+
+    if (length >= field->size || (double)length > field->high)
+        return 0;
+    memset(member, 0, field->size);
+    memcpy(member, text, length);
+    return 1;
 }
 
 /* Sets an int, or an enumeration, which is as large. */
@@ -197,6 +239,8 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
         which = specdec__field_word(field->words, text);
         return which >= 0 && specdec__field_put(member, which);
     case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
+    case SPECDEC_FIELD_CHARACTERS: return specdec__field_characters(field, member, text);
+    case SPECDEC_FIELD_SEQUENCE: return specdec__field_sequence(field, member, text);
     case SPECDEC_FIELD_NAME:
         if (specdec__field_word(field->words, text) < 0)
             return 0;

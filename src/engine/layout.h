@@ -16,6 +16,7 @@
 #include "../forward/context.h"
 #include "../speculation/tree.h"
 #include "../speculation/constrained.h"
+#include "../speculation/row.h"
 #include "../speculation/draft.h"
 #include "../speculation/draft_model.h"
 #include "../speculation/draft_forced.h"
@@ -505,6 +506,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
+    e->chooser.vocab = &e->target_model->vocab;
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_masker(e, arena);

@@ -154,34 +154,52 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that
-   has succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. wanted: NULL, or where a row
-   or the states of each of them shall go. */
-static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
+   is to be run again, for its logits. */
+static void specdec__engine_cut(specdec *t, int keep, int follow)
 {
-    const int before = t->handed_out, stock = t->count - before, from_row = t->from_row;
+    specdec__engine *e = t->engine;
+    int i;
+
+    if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+        specdec__engine_retain(t);
+    specdec__ahead_forget(t, keep);
+    specdec__engine_reroot(t, keep + (follow > 0));
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->truncate)
+            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
+}
+
+/* Puts tokens[count] in the place of those behind the first `keep`, which were handed out, and runs them; they may lie
+   behind the sequence. What is replaced, and what is in stock, is given up when that has succeeded. On failure all is
+   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall
+   go. */
+static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
+                                              const specdec__rows *wanted)
+{
+    const int replaced = t->count - keep, from_row = t->from_row;
     double start = specdec__os_seconds();
-    specdec_result result = specdec__stream_prompt_check(t, tokens, count);
+    specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
     int i;
 
     if (result)
         return result;
-    if (stock)
-        specdec__engine_forget(t, before);
+    if (replaced)
+        specdec__engine_cut(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
-    specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, stock, count);
-    t->count = before + count;
-    result = specdec__engine_read(t, before, count ? wanted : NULL);
+    specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, replaced, count);
+    t->count = keep + count;
+    result = specdec__engine_read(t, keep, count ? wanted : NULL);
     if (result) {
-        specdec__engine_forget(t, before);
-        specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, count, stock);
-        t->count = before + stock;
+        specdec__engine_forget(t, keep);
+        specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
+        t->count = keep + replaced;
         t->from_row = from_row;
         return result;
     }
     t->handed_out = t->count;
-    for (i = before; t->logprobs && i < t->count; i++)
+    for (i = keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     specdec__engine_disown(t, 0);
     t->forks = 0;
@@ -191,6 +209,12 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
     t->stats.prompt_seconds += specdec__os_seconds() - start;
     t->prompted_at = start;
     return SPECDEC_OK;
+}
+
+/* The same behind all that was handed out. */
+static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+{
+    return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
 }
 
 SPECDEC__FOR_SPEED

@@ -37,6 +37,12 @@
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
+/* Members of specdec_sampling that are saved as words behind the other fields: X(member, words). */
+#define SPECDEC__SAVE_MEMBERS(X) \
+    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
+    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
+    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
+
 /* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
@@ -78,6 +84,9 @@
     X(WINDOW, 0x80000000u)    /* one more than repetition_window */ \
     X(SEED_LOW, 0xffffffffu) \
     X(SEED_HIGH, 0xffffffffu) \
+    X(MIN_TOKENS, 0x7fffffffu) \
+    X(IGNORE_END, 1) \
+    X(SURPRISE, 0xffffffffu)  /* mirostat: the largest behind the last token */ \
     X(CONSTRAINT_LOW, 0xffffffffu) /* what the answer obeys, by its hash; 0: nothing */ \
     X(CONSTRAINT_HIGH, 0xffffffffu) \
     X(CONSTRAINED_FROM, 1u << 24) /* from this token on */
@@ -86,10 +95,13 @@ enum {
 #define SPECDEC__SAVE_FIELD(name, most) SPECDEC__SAVE_##name,
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
-    SPECDEC__SAVE_FIELD_COUNT
+    SPECDEC__SAVE_NAMED,
+#define SPECDEC__SAVE_MEMBER(member, words) +words
+    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
+#undef SPECDEC__SAVE_MEMBER
 };
 
-static const uint32_t specdec__save_most[SPECDEC__SAVE_FIELD_COUNT] = {
+static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
 #define SPECDEC__SAVE_FIELD(name, most) most,
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
@@ -171,10 +183,40 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
+/* Members of sampling become fields, or these members (loads). Words of text are little-endian, so that they are the
+   same bytes everywhere. */
+static void specdec__save_members(specdec_sampling *s, uint32_t *field, int loads)
+{
+    static const struct {
+        size_t at;
+        int words;
+    } members[] = {
+#define SPECDEC__SAVE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
+        SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
+#undef SPECDEC__SAVE_MEMBER
+    };
+    uint32_t *word = field + SPECDEC__SAVE_NAMED;
+    size_t i;
+    int k;
+
+    for (i = 0; i < SPECDEC__COUNT(members); i++)
+        for (k = 0; k < members[i].words; k++, word++) {
+            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
+
+            if (members[i].words > 1 && loads)
+                specdec__store_u32(at, *word);
+            else if (members[i].words > 1)
+                *word = specdec__load_u32(at);
+            else
+                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
+        }
+}
+
 /* How settings become fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
+    specdec_sampling others;
     int i;
 
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
@@ -194,10 +236,14 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_WINDOW] = (uint32_t)s->repetition_window + 1;
     field[SPECDEC__SAVE_SEED_LOW] = (uint32_t)s->seed;
     field[SPECDEC__SAVE_SEED_HIGH] = (uint32_t)(s->seed >> 32);
+    field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
+    field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
+    others = *s;
+    specdec__save_members(&others, field, 0);
 }
 
 /* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
-static int specdec__load_settings(const uint32_t *field, const unsigned char *stops, specdec_settings *settings)
+static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
     const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
@@ -225,6 +271,9 @@ static int specdec__load_settings(const uint32_t *field, const unsigned char *st
     s->repetition_penalty = specdec__float_from_bits(field[SPECDEC__SAVE_PENALTY]);
     s->repetition_window = (int32_t)((int64_t)field[SPECDEC__SAVE_WINDOW] - 1);
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
+    settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
+    settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
+    specdec__save_members(s, field, 1);
     return 1;
 }
 
@@ -275,6 +324,8 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
+    if (t->slid + t->handed_out > t->answer_from)
+        field[SPECDEC__SAVE_SURPRISE] = specdec__bits_from_float(t->surprise[t->handed_out - 1]);
     specdec__save_settings(&t->settings, field);
 }
 
@@ -378,7 +429,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
 
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++) {
         field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD + 4 * i);
-        bad |= field[i] > specdec__save_most[i];
+        bad |= i < SPECDEC__SAVE_NAMED && field[i] > specdec__save_most[i];
     }
     if (bad || (field[SPECDEC__SAVE_KEYS] && field[SPECDEC__SAVE_KEYS] >= field[SPECDEC__SAVE_COUNT]) ||
         field[SPECDEC__SAVE_ANSWER_FROM] > field[SPECDEC__SAVE_COUNT] ||
@@ -489,6 +540,8 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->finished = (int)field[SPECDEC__SAVE_FINISHED];
     specdec__load_forks(t, (int)field[SPECDEC__SAVE_FORKS]);
     t->depth = (int)field[SPECDEC__SAVE_DEPTH];
+    if (t->count)
+        t->surprise[t->count - 1] = specdec__float_from_bits(field[SPECDEC__SAVE_SURPRISE]);
     t->stream.drop_space = (int)field[SPECDEC__SAVE_DROP_SPACE];
     t->stream.held_count = (int)field[SPECDEC__SAVE_HALF];
     for (i = 0; i < 3; i++)

@@ -11,6 +11,7 @@
 #include "../forward/context.h"
 #include "../forward/step.h"
 #include "../speculation/sample.h"
+#include "../speculation/row.h"
 #include "../speculation/settle.h"
 #include "../speculation/tree.h"
 #include "../speculation/constrained.h"
@@ -123,6 +124,17 @@ static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
     }
 }
 
+/* How tokens of a text are chosen here. */
+static const specdec__chooser *specdec__engine_chooser(specdec *t)
+{
+    specdec__chooser *chooser = &t->engine->chooser;
+
+    chooser->sampling = &t->settings.sampling;
+    chooser->constrained = specdec__stream_constrained(t);
+    chooser->surprise = specdec__stream_written(t) > 0 ? t->surprise[t->count - 1] : 0;
+    return chooser;
+}
+
 /* Decides by a rejection rule at a node whose children hold children[count]. */
 static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
                                   specdec_verdict *verdict)
@@ -137,9 +149,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec_choice choice;
     specdec__row row;
 
-    e->chooser.sampling = &t->settings.sampling;
-    e->chooser.constrained = specdec__stream_constrained(t);
-    specdec__chooser_row(&e->chooser, &row, logits, vocab, t->tokens, t->count);
+    specdec__chooser_row(specdec__engine_chooser(t), &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
@@ -204,30 +214,56 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
-   own[2] becomes what the model says of them. */
-static void specdec__engine_mask(const specdec *t, float *logits, float *own)
+/* Tokens that may not be chosen, and what the model says of them. */
+typedef struct specdec__forbidden {
+    int count;
+    int32_t token[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
+    float logit[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
+} specdec__forbidden;
+
+/* Forbids tokens (count) that there are; no bias lifts that. */
+static void specdec__engine_forbid(const specdec *t, float *logits, const int32_t *tokens, int count,
+                                   specdec__forbidden *own)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
+            continue;
+        own->token[own->count] = tokens[i];
+        own->logit[own->count++] = logits[tokens[i]];
+        logits[tokens[i]] = specdec__float_from_bits(0xff800000u);
+    }
+}
+
+/* Forbids the tokens that may not be chosen here: the child token, the fork token where there can be no fork, tokens
+   that end the answer where it is too short or shall not end. */
+static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbidden *own)
 {
     const specdec__engine *e = t->engine;
-    const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
+    const specdec__vocab *v = &t->model->vocab;
+    const int brief = specdec__stream_written(t) < t->settings.min_tokens;
 
+    own->count = 0;
+    if (brief)
+        specdec__engine_forbid(t, logits, t->ends, t->end_count, own);
+    if (brief || t->settings.ignore_end)
+        specdec__engine_forbid(t, logits, v->ends, v->end_count, own);
     if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
-    own[0] = logits[e->child_token];
-    own[1] = logits[e->fork_token];
-    logits[e->child_token] = forbidden;
+    specdec__engine_forbid(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
-        specdec__vocab_type(&t->model->vocab, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
-        logits[e->fork_token] = forbidden;
+        specdec__vocab_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
+        specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 
 /* Puts that back: log-probabilities are those of the model. */
-static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
+static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
 {
-    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
-        return;
-    logits[e->child_token] = own[0];
-    logits[e->fork_token] = own[1];
+    int i;
+
+    for (i = own->count; i-- > 0;)
+        logits[own->token[i]] = own->logit[i];
 }
 
 /* Notes that the text forks behind the token that it has just got. Returns whether it does. A fork token may come
@@ -254,6 +290,25 @@ static int specdec__engine_forks(specdec *t)
     return count > 0;
 }
 
+/* Mirostat learns from a token that was chosen from a row of logits. Returns the largest surprise behind it; 0 where
+   there is no mirostat. */
+static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t token)
+{
+    const specdec_sampling *s = &t->settings.sampling;
+    const specdec__chooser *chooser;
+    specdec__row row;
+    float most;
+
+    if (!(s->mirostat_tau > 0) || !(s->temperature > 0))
+        return 0;
+    chooser = specdec__engine_chooser(t);
+    most = chooser->surprise > 0 || chooser->surprise < 0 ? chooser->surprise : 2 * s->mirostat_tau;
+    specdec__chooser_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
+    most = most - (s->mirostat_rate > 0 ? s->mirostat_rate : 0.1f) *
+                      (specdec__row_surprise(&row, token) - s->mirostat_tau);
+    return most > 0 || most < 0 ? most : 1e-30f;
+}
+
 /* The token that follows by a row of logits when nothing was guessed, or when guesses are coupled. */
 static int32_t specdec__engine_choose(specdec *t, const float *logits)
 {
@@ -261,9 +316,7 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
     specdec_candidate best;
 
     best.token = 0;
-    e->chooser.sampling = &t->settings.sampling;
-    e->chooser.constrained = specdec__stream_constrained(t);
-    specdec__choose(&e->chooser, logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    specdec__choose(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
 
@@ -291,7 +344,7 @@ static int specdec__engine_screens(const specdec__engine *e)
         const specdec *t = e->members[i];
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            specdec__constrained_is(&t->constrained) || !specdec__settle_wants(&t->settings.sampling))
+            specdec__constrained_is(&t->constrained) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
             return 0;
     }
     return 1;
@@ -302,23 +355,19 @@ static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const int all = s->repetition_window < 0;
-    const int window = s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_WINDOW;
-    const int recent = all ? t->count : specdec__min_int(window, t->count);
-    specdec__settle_list lists[3];
-    int32_t forbidden[2];
+    const specdec__settle_need need = specdec__settle_needs(s, t->count);
+    int32_t forks[2];
+    const specdec__settle_list lists[] = {
+        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
+        {t->ends, sizeof *t->ends, t->end_count},
+        {t->model->vocab.ends, sizeof *t->model->vocab.ends, t->model->vocab.end_count},
+        {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
+        {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
 
-    forbidden[0] = e->child_token;
-    forbidden[1] = e->fork_token;
-    lists[0].tokens = forbidden;
-    lists[1].tokens = t->tokens + t->count - recent;
-    lists[0].apart = lists[1].apart = sizeof(int32_t);
-    lists[0].count = e->fork_token < 0 ? 0 : 2;
-    lists[1].count = specdec__sample_penalises(s) ? recent : 0;
-    lists[2].tokens = s->bias_count ? &s->biases->token : NULL;
-    lists[2].apart = sizeof *s->biases;
-    lists[2].count = s->bias_count;
-    specdec__settle(&e->target, column, s, (uint64_t)t->count, lists, 3, e->chooser.items);
+    forks[0] = e->child_token;
+    forks[1] = e->fork_token;
+    specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
+                    (int)SPECDEC__COUNT(lists), e->chooser.items);
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
@@ -330,19 +379,20 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
     const int row = t->first + t->lead + node;
     specdec_result result;
-    float own[2];
+    specdec__forbidden own;
 
     if (e->target.screen.bounds)
         specdec__engine_settle(t, t->row + node);
     result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
-    specdec__engine_mask(t, logits, own);
+    specdec__engine_mask(t, logits, &own);
     if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
     else
         specdec__engine_judge(t, node, logits, children, count, verdict);
-    specdec__engine_unmask(e, logits, own);
+    t->surprise[t->count] = specdec__engine_mirostat(t, logits, verdict->token);
+    specdec__engine_unmask(logits, &own);
     specdec__engine_note(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
     if (specdec__engine_stops(t))
@@ -587,12 +637,13 @@ static void specdec__engine_take(specdec__engine *e, specdec__step *s)
 /* Chooses a token by a row of logits, nothing being guessed or guesses being coupled, and appends it to the text. */
 static int32_t specdec__engine_draw(specdec *t, float *logits)
 {
-    float own[2];
+    specdec__forbidden own;
     int32_t token;
 
-    specdec__engine_mask(t, logits, own);
+    specdec__engine_mask(t, logits, &own);
     token = specdec__engine_choose(t, logits);
-    specdec__engine_unmask(t->engine, logits, own);
+    t->surprise[t->count] = specdec__engine_mirostat(t, logits, token);
+    specdec__engine_unmask(logits, &own);
     specdec__engine_write(t, logits, token);
     return token;
 }

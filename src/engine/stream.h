@@ -8,10 +8,11 @@
 #include "../text/vocabulary.h"
 #include "../text/decode.h"
 #include "../text/stop.h"
+#include "../text/answer.h"
 #include "../model/model.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
-#include "../speculation/sample.h"
+#include "../speculation/samplers.h"
 #include "../speculation/tree.h"
 #include "../speculation/constrained.h"
 #include "../speculation/draft.h"
@@ -49,11 +50,15 @@ struct specdec {
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
     size_t text_room;
+    unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
+    int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
     size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
 
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
     specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
     int best_count;
+    float *surprise;             /* (room): mirostat: the largest surprise that may be written behind a token, in bits;
+                                    0: that of an answer's beginning */
 
     /* forks */
     specdec *parent;             /* whose child it is; NULL: nobody's */
@@ -66,6 +71,7 @@ struct specdec {
 
     /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
     specdec_error error;
+    specdec_splitter splitter;   /* with parts: of the answer */
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
@@ -108,8 +114,8 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
-    unsigned char *stop_bytes, *token_text, *piece;
-    float *logprobs;
+    unsigned char *stop_bytes, *token_text, *piece, *parts;
+    float *logprobs, *surprise;
 
     specdec__context_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
@@ -118,12 +124,14 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
+    parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
     merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
     logprobs = SPECDEC__TAKE(arena, float, noted);
     best = SPECDEC__TAKE(arena, specdec_candidate, noted * (size_t)c->logprobs);
+    surprise = SPECDEC__TAKE(arena, float, tokens);
     states = SPECDEC__TAKE(arena, specdec_constraint_state, c->constraints ? 2 : 0);
     if (!t)
         return;
@@ -138,10 +146,12 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->text_room = text_room;
     t->token_text = token_text;
     t->piece = piece;
+    t->part_bytes = parts;
     t->merged = merged;
     t->logprobs = noted ? logprobs : NULL;
     t->best = noted ? best : NULL;
     t->best_count = c->logprobs;
+    t->surprise = surprise;
     t->constrained.state = states;
 }
 
@@ -153,9 +163,10 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     int i;
 
     memset(stop, 0, sizeof *stop);
-    if (settings->max_tokens < 0 || settings->slide < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
-                             settings->max_tokens, settings->slide);
+    if (settings->max_tokens < 0 || settings->slide < 0 || settings->min_tokens < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d, "
+                             "settings.min_tokens %d: 0 or more", settings->max_tokens, settings->slide,
+                             settings->min_tokens);
     if (settings->end_token_count < 0 || settings->end_token_count > SPECDEC_END_TOKENS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
                              settings->end_token_count, SPECDEC_END_TOKENS);
@@ -299,10 +310,23 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     return specdec__vocab_is_end(&t->model->vocab, token);
 }
 
-/* Do these sample alike? Biases may have changed where they lie. */
-static int specdec__stream_samples_alike(const specdec_sampling *a, const specdec_sampling *b)
+/* How many tokens the answer has. */
+SPECDEC__INLINE int specdec__stream_written(const specdec *t)
 {
-    return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
+    return t->slid + t->count - t->answer_from;
+}
+
+/* Does what is chosen depend on where the answer began? */
+static int specdec__stream_counts(const specdec_settings *settings)
+{
+    return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
+}
+
+/* Do these choose alike? Biases may have changed where they lie, and which tokens end the answer. */
+static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
+{
+    return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
+           !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
 /* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
@@ -329,6 +353,7 @@ static void specdec__stream_answer(specdec *t)
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
+    t->inside = t->parts = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }
@@ -347,6 +372,20 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
+}
+
+/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
+   say so, and where the splitter of parts looks for them. */
+static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
+                                             size_t *more, specdec_error *error)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int mark = t->parts && !t->settings.show_special &&
+                     specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+                     specdec__answer_shows(&t->splitter, specdec__vocab_text(v, (uint32_t)token));
+
+    stream->show_special = t->settings.show_special || mark;
+    return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
 /* Turns count items of `size` bytes around. */
@@ -380,6 +419,7 @@ static void specdec__stream_rotate(void *items, size_t size, int count, int behi
 static void specdec__stream_turn(specdec *t, int from, int count, int behind)
 {
     specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
+    specdec__stream_rotate(t->surprise + from, sizeof *t->surprise, count, behind);
     if (!t->logprobs)
         return;
     specdec__stream_rotate(t->logprobs + from, sizeof *t->logprobs, count, behind);
@@ -387,16 +427,16 @@ static void specdec__stream_turn(specdec *t, int from, int count, int behind)
                            count, behind);
 }
 
-/* Can these tokens be appended to what was handed out? */
-static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *tokens, int count)
+/* Can these tokens be appended to the first `keep` ones? */
+static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
 
-    if (count < 0 || (count && !tokens) || (!count && !t->handed_out))
+    if (count < 0 || (count && !tokens) || (!count && !keep))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
-    if (count >= t->context - t->handed_out)
+    if (count >= t->context - keep)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d",
-                             count, specdec__max_int(t->context - t->handed_out - 1, 0));
+                             count, specdec__max_int(t->context - keep - 1, 0));
     for (i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",

@@ -159,6 +159,9 @@ typedef struct specdec__context {
     float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
                                   same x; NULL: it does not */
     float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
+    float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
+    float *predicted;          /* (most, e): x as the layer at work has predicted it */
+    float *stream_router;      /* (most, 16): what the layer's router of streams says */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -321,6 +324,14 @@ static void specdec__context_mix(specdec__context *c, const specdec__room *room,
     }
 }
 
+/* What residual streams beside x need. */
+static void specdec__context_streams(specdec__context *c, size_t n, specdec__arena *arena)
+{
+    c->streams = SPECDEC__TAKE(arena, float, (size_t)(c->model->streams.count - 1) * n * (size_t)c->e);
+    c->predicted = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+    c->stream_router = SPECDEC__TAKE(arena, float, n * 16);
+}
+
 /* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
    or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
@@ -350,8 +361,8 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     inner = n * (size_t)ff;
     if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
-    if (inner < n * (size_t)specdec__forward_stride(m->inputs.width))
-        inner = n * (size_t)specdec__forward_stride(m->inputs.width);
+    if (inner < n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL])))
+        inner = n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL]));
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_mixes(m)) {
@@ -414,7 +425,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
-    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->inputs.width));
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
+                                                       model->inputs.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
                                                                     specdec__max_int(reads, c->mix.inner)));
@@ -424,6 +436,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     if (model->inputs.width)
         c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
                                                                                     model->layers));
+    if (model->streams.count)
+        specdec__context_streams(c, n, arena);
     specdec__context_halves(c, n, arena);
     if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
         specdec__columns_take(&c->columns, heads, wide, arena);

@@ -18,6 +18,7 @@
 #include "multiply.h"
 #include "rows.h"
 #include "latent.h"
+#include "streams.h"
 #include "attention.h"
 #include "recurrent.h"
 
@@ -228,6 +229,11 @@ static int specdec__forward_network(specdec__context *c, int thread, const specd
     t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
     if (specdec__forward_project(c, thread, x, t, 1 + gated))
         return 1;
+    if (layer->sparsity > 0 || layer->sparsity < 0) {
+        specdec__forward_sparsify(c, thread, layer->sparsity, c->hidden, layer->shape.feed_forward, ff);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
     in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
@@ -281,13 +287,83 @@ static int specdec__forward_layer_inputs(specdec__context *c, int thread)
     return specdec__pool_barrier(c->pool);
 }
 
-/* How a layer ends: x += what comes of its own embeddings, if there are any; then times its factor. Returns 1 when
-   cancelled. */
+/* What the streams' router of a layer says of x. Returns 1 when cancelled. */
+static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
+    const specdec__output t = specdec__forward_output(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router, 16);
+
+    return specdec__forward_project(c, thread, &in, &t, 1);
+}
+
+/* The streams of all rows are made of x, which is the first; or, at the end, x of them. Returns 1 when cancelled. */
+static int specdec__forward_project_streams(specdec__context *c, int thread, int end)
+{
+    const specdec__streams *streams = &c->model->streams;
+    const int others = streams->count - 1;
+    specdec__input in = specdec__forward_normed(c, c->n, NULL);
+    specdec__output t[SPECDEC__MOST_STREAMS - 1];
+    int s;
+
+    for (s = 0; s < others; s++) {
+        t[s].matrix = &streams->matrix[end][s];
+        t[s].bias = NULL;
+        t[s].out = specdec__forward_stream(c, s + 1, 0);
+        in.from = t[s].out;
+        t[s].stride = (size_t)c->e;
+        if (end && specdec__forward_project(c, thread, &in, &t[s], 1))
+            return 1;
+    }
+    in.from = c->x;
+    if (!end && specdec__forward_project(c, thread, &in, t, others))
+        return 1;
+    specdec__forward_even(c, thread, end);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* How a layer begins that has several streams: it predicts them. Returns 1 when cancelled. */
+static int specdec__forward_layer_begin(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    if (specdec__forward_route_streams(c, thread, layer))
+        return 1;
+    specdec__forward_predict(c, thread, layer);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x becomes (x + what stands beside attention) / root(2): see specdec__streams. Returns 1 when cancelled. */
+static int specdec__forward_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    specdec__output t = specdec__forward_output(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
+
+    in.from = c->predicted;
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    in = specdec__forward_input(c->hidden, c->n, stride, NULL);
+    t = specdec__forward_output(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    specdec__forward_add_laurel(c, thread, layer);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* How a layer ends: streams are corrected, if there are several; x, or all others, += what comes of its own embeddings,
+   if there are any; then times its factor. Returns 1 when cancelled. */
 static int specdec__forward_layer_end(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
+    const int count = c->model->streams.count;
     specdec__input in = specdec__forward_normed(c, c->n, NULL);
     specdec__output t;
+    int s;
+
+    if (count) {
+        if (specdec__forward_route_streams(c, thread, layer))
+            return 1;
+        specdec__forward_correct(c, thread, layer);
+        in = specdec__forward_input(c->h, c->n, c->e, NULL); /* which is made of x */
+    }
 
     if (width) {
         t = specdec__forward_output(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
@@ -298,7 +374,9 @@ static int specdec__forward_layer_end(specdec__context *c, int thread, const spe
         t = specdec__forward_output(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
-        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], c->x, c->x);
+        for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
+            specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], specdec__forward_stream(c, s, 0),
+                                 specdec__forward_stream(c, s, 0));
     }
     if (layer->vector[SPECDEC__OUTPUT_SCALE])
         specdec__forward_scale(c, thread, *layer->vector[SPECDEC__OUTPUT_SCALE]);
@@ -736,26 +814,33 @@ static void specdec__forward_worker(void *argument, int thread)
     if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
         return;
     specdec__forward_embed(c, thread);
-    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)))
+    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
+        (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
         if (SPECDEC__PIPE && c->hooks && !thread)
             c->hooks->between(c);
         c->scratch[thread].half = 2 * i;
+        if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
+            return;
         if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
+            return;
+        if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_laurel(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].half = 2 * i + 1;
         if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
-        if ((c->inputs || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
+        if ((c->inputs || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
             specdec__forward_layer_end(c, thread, &m->layer[i]))
             return;
     }
+    if (c->streams && specdec__forward_project_streams(c, thread, 1))
+        return;
     specdec__forward_tap(c, thread, m->layers);
     specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
     if (c->row_count && specdec__model_ends(m) && !m->bare)

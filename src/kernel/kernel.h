@@ -196,6 +196,8 @@ typedef struct specdec__recurrence {
                            uint64_t noise_row, uint32_t first)) \
     /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */ \
     X(isa, weights, void, (const float *logits, int count, float best, float temperature, float *p)) \
+    /* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too. */ \
+    X(isa, mass, void, (const float *logits, int count, float best, float least, double *sums)) \
     /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. \
        The products are exact: high and low are floats in doubles. */ \
     X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \

@@ -1129,6 +1129,45 @@ SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float 
     }
 }
 
+/* w[64] = e^(logit - best), 0 where that is below e^-87. */
+SPECDEC__LANE_INLINE void X(weights_of)(const float *logits, float best, float *w)
+{
+    const V highest = X(set)(best), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
+    int i;
+
+    for (i = 0; i < 64; i += SPECDEC__LANES)
+        X(store)(w + i, X(max)(X(sub)(X(exp)(X(sub)(X(load)(logits + i), highest)), least), X(set)(0)));
+}
+
+/* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too; four at a
+   time as floats. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(mass)(const float *logits, int count, float best, float least, double *sums)
+{
+    double all[16], above[16];
+    float x[64], w[64];
+    const float *from;
+    int i, j, k;
+
+    memcpy(all, sums, sizeof all);
+    memcpy(above, sums + 16, sizeof above);
+    for (i = 0; i < count; i += 64) {
+        const int few = count - i < 64;
+
+        for (j = 0; few && j < 64; j++)
+            x[j] = i + j < count ? logits[i + j] : specdec__float_from_bits(0xff800000u);
+        X(weights_of)(few ? x : logits + i, best, w);
+        from = few ? x : logits + i;
+        for (j = 0; j < 64; j++)
+            x[j] = from[j] - best > least ? w[j] : 0.0f;
+        for (k = 0; k < 16; k++) {
+            all[k] += (double)((w[k] + w[16 + k]) + (w[32 + k] + w[48 + k]));
+            above[k] += (double)((x[k] + x[16 + k]) + (x[32 + k] + x[48 + k]));
+        }
+    }
+    memcpy(sums, all, sizeof all);
+    memcpy(sums + 16, above, sizeof above);
+}
+
 /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */
 SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high,
                                                    double low, double uniform, double *residuals, double *weights)

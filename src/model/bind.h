@@ -177,6 +177,30 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
+/* Binds what makes streams of x, and x of streams: each a tensor of a matrix for all streams but x. */
+static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
+{
+    static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
+    const int others = m->streams.count - 1;
+    specdec_result result = SPECDEC_OK;
+    specdec__matrix all;
+    int i, k, found;
+
+    for (k = 0; k < 2 && others > 0 && !result; k++) {
+        memset(&all, 0, sizeof all);
+        result = specdec__model_matrices(m, names[k], others, m->embedding, m->embedding, 1, &all, &found, error);
+        if (!result && all.scales)
+            result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has scales of its own", names[k]);
+        all.rows = m->embedding;
+        for (i = 0; i < others && !result; i++) {
+            m->streams.matrix[k][i] = all;
+            m->streams.matrix[k][i].file += (size_t)i * (size_t)all.rows * all.row_bytes;
+            specdec__model_count_weights(m, &all);
+        }
+    }
+    return result;
+}
+
 /* The weights of norms that have none. */
 static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
 {
@@ -279,6 +303,7 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         "cls.output.weight" /* of rerankers; a text needs none */};
     static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
                                          "per_layer_proj_norm.weight"};
+    static const char *const streams[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
     const int blocks = m->all + m->nextn;
     int i, layer = 0, known = 0;
 
@@ -286,6 +311,8 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         known |= specdec__bytes_are(name, whole[i]);
     for (i = 0; i < 3; i++)
         known |= m->inputs.width && specdec__bytes_are(name, inputs[i]);
+    for (i = 0; i < 2; i++)
+        known |= m->streams.count && specdec__bytes_are(name, streams[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
     for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
@@ -347,6 +374,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
         (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=

@@ -213,6 +213,11 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (m->trait[SPECDEC__LAYER_INPUTS])
         m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
+    if (m->trait[SPECDEC__ALTUP]) {
+        m->streams.count = specdec__model_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
+                                                m->trait[SPECDEC__ALTUP]);
+        specdec__model_count(&r, ".altup.active_idx", 0, 0, 0);
+    }
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
@@ -250,6 +255,31 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
     for (i = 0; i < 2; i++)
         shape[i] = (float)specdec__log_double(1 + specdec__exp_double((double)shape[i]));
     shape[1] += shape[2];
+    return SPECDEC_OK;
+}
+
+/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that
+   it is no more than -100 (minus infinity). */
+static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
+                                              specdec_error *error)
+{
+    const int blocks = m->all + m->nextn;
+    specdec__gguf_value v;
+    char key[96];
+
+    specdec__model_key(m, ".activation_sparsity_scale", key, sizeof key);
+    *sparsity = index < m->trait[SPECDEC__SPARSE] ? 1.64485363f : 0; /* 95 of 100 values of a normal distribution */
+    if (!specdec__gguf_find(&m->gguf, key, &v))
+        return SPECDEC_OK;
+    if (v.type != SPECDEC_GGUF_F32)
+        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+    if (v.is_array && v.count != (uint64_t)blocks)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
+                             (unsigned long long)v.count, blocks);
+    *sparsity = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
+    if (!(*sparsity <= 100))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+    *sparsity = *sparsity > -100 ? *sparsity : 0;
     return SPECDEC_OK;
 }
 
@@ -297,7 +327,8 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
         return 1;
     if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
-        return !s->kv_heads && (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || !s->feed_forward);
+        return !s->kv_heads &&
+               (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || (!s->feed_forward && !s->experts));
     if (!list->items)
         return (index + 1) % m->interval != 0;
     specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
@@ -414,7 +445,10 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
     s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 ? m->experts : 0;
+    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 &&
+                        specdec__model_listed(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+                    ? m->experts
+                    : 0;
     s.shared = s.experts > 0 && !m->trait[SPECDEC__BOTH];
     s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;

@@ -54,22 +54,25 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: those of layers, the output head, that of what is read, and that of embeddings for
-   layers. Layers, and parts of a model, lack some of them: these have no rows here. */
+#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
+
+/* Every matrix of a step, by number: those of layers, of streams, that of what is read, that of embeddings for layers,
+   and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
-    const int each = SPECDEC__MATRICES, in_layers = m->layers * each;
+    const int each = SPECDEC__MATRICES, in_layers = m->layers * each, rest = i - in_layers - SPECDEC__STREAM_MATRICES;
 
-    return i < in_layers        ? &m->layer[i / each].matrix[i % each]
-           : i == in_layers     ? &m->reads.matrix
-           : i == in_layers + 1 ? &m->inputs.matrix
-                                : &m->output;
+    return i < in_layers ? &m->layer[i / each].matrix[i % each]
+           : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
+           : rest == 0   ? &m->reads.matrix
+           : rest == 1   ? &m->inputs.matrix
+                         : &m->output;
 }
 
 /* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + 2 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 2 + !m->bare;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -322,6 +325,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
         work->memory = memory;
         work->bytes = bytes;
         specdec__chat_recognise(work, m->chat_template, &m->vocab);
+        specdec__conversation_recognise(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
     *beyond = specdec__arena_again(arena, from);

@@ -37,6 +37,16 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
+/* The dimensions of what a layer has for so many streams; of none: all are 0. */
+static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
+{
+    size[SPECDEC__DIM_STREAMS] = streams;
+    size[SPECDEC__DIM_CORRECTIONS] = streams * streams;
+    size[SPECDEC__DIM_PREDICTIONS] = streams * streams * streams;
+    size[SPECDEC__DIM_STREAM_NORMS] = streams ? embedding : 0;
+    size[SPECDEC__DIM_LAUREL] = streams ? laurel : 0;
+}
+
 /* The dimensions of a layer whose attention is latent, where they differ from those of others. */
 static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
@@ -79,6 +89,7 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_INPUT] = m->inputs.width;
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
+    specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
     size[SPECDEC__DIM_OWN] = s->keys_of < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
@@ -142,6 +153,9 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         if (result)
             return result;
     }
+    if (m->trait[SPECDEC__SPARSE] &&
+        (result = specdec__model_sparsity(m, index, &layer->sparsity, error)) != SPECDEC_OK)
+        return result;
     if (m->trait[SPECDEC__PARALLEL])
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;

@@ -25,14 +25,6 @@ enum {
     SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and one that is in no list */
 };
 
-/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
-typedef struct specdec__chooser {
-    const specdec__kernels *kernels;
-    const specdec_sampling *sampling;
-    specdec_candidate *items; /* (vocab) */
-    specdec__constrained *constrained; /* what may follow; NULL: anything */
-} specdec__chooser;
-
 /* What a drafter proposes for one text in a step: a tree of candidates behind the text, the root first. */
 typedef struct specdec__proposal {
     int at;               /* which of the engine's texts */

@@ -9,6 +9,8 @@
 #include "../model/model.h"
 #include "../forward/context.h"
 #include "sample.h"
+#include "samplers.h"
+#include "row.h"
 #include "tree.h"
 #include "draft.h"
 #include "constrained.h"
@@ -35,20 +37,18 @@ typedef struct specdec__levels {
 } specdec__levels;
 
 /* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
-static specdec_result specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
-                                           int vocab, const int32_t *text, int count)
+static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits, int vocab,
+                                 const int32_t *text, int count)
 {
     const int limited = specdec__constrained_is(chooser->constrained);
-    specdec_result result;
     int32_t lowest = 0;
 
     if (limited)
         logits = specdec__constrained_row(chooser->constrained, logits, vocab, text, count, &lowest);
-    result = specdec__row_init(row, chooser->kernels, chooser->sampling, chooser->items, logits, vocab, text, count);
-    if (limited && !result && !(row->temperature > 0) && row->candidates.count == 1 &&
+    specdec__row_init(row, chooser, logits, vocab, text, count);
+    if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
         !specdec__masker_has(chooser->constrained->masker, row->candidates.items[0].token))
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
-    return result;
 }
 
 /* The k best tokens at a position by logits (vocab), best first. */
@@ -60,8 +60,7 @@ static int specdec__choose_any(const specdec__chooser *chooser, const float *log
 
     if (!(s->temperature > 0) && !specdec__sample_alters(s))
         return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
-    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, text, count))
-        return 0;
+    specdec__row_init(&row, chooser, logits, vocab, text, count);
     return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
 }
 
@@ -90,8 +89,7 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
         if (found == k)
             return found;
     }
-    if (specdec__chooser_row(chooser, &row, logits, vocab, text, count))
-        return 0;
+    specdec__chooser_row(chooser, &row, logits, vocab, text, count);
     found = specdec__row_top(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
     for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
         continue;
@@ -156,8 +154,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     specdec__row row;
     int i, found, drawn = 0;
 
-    if (specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length))
-        return 0;
+    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length);
     specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA) {
         found = specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
@@ -390,6 +387,8 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
+    m->chooser.vocab = &target->vocab;
+    m->chooser.surprise = 0;
     m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, m->vocab);
     m->ids = model->ids;
     m->id_count = model->id_count;

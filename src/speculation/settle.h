@@ -11,6 +11,7 @@
 #include "../forward/screen.h"
 #include "../forward/step.h"
 #include "sample.h"
+#include "samplers.h"
 
 SPECDEC__FOR_SIZE
 
@@ -43,14 +44,48 @@ typedef struct specdec__settling {
     int count, most;          /* of them; more than `most` would take longer than to read all */
 } specdec__settling;
 
-/* How many of the largest logits settings ask for, apart from those that they alter; 0: all are needed. */
-static int specdec__settle_wants(const specdec_sampling *s)
+/* What a chain of samplers needs of a row. */
+typedef struct specdec__settle_need {
+    int k;             /* the k largest logits; 0: all */
+    int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
+    int altered;       /* the tokens that may be altered are among so many last of the text */
+    float temperature;
+    float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
+} specdec__settle_need;
+
+/* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
+   first, then, unless the best is wanted, top-k: what comes behind that sees its list only; or nothing but the
+   temperature. */
+static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
 {
-    if (!(s->temperature > 0))
-        return 1;
-    if (s->top_k > 0)
-        return s->top_k <= SPECDEC__SETTLE_TOP ? s->top_k + 1 : 0; /* one more, so that some are cut off */
-    return s->temperature > 1e-6f && !(s->top_p > 0 && s->top_p < 1) && !(s->min_p > 0) && !specdec__sample_alters(s);
+    const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
+    specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty};
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    const int length = specdec__sampler_chain(s, chain), greedy = !(s->temperature > 0);
+    int at = 0, window, i;
+
+    for (; at < length && specdec__samplers[chain[at]].alter; at++) {
+        window = chain[at] == SPECDEC_SAMPLER_PENALTIES && s->repetition_window >= 0
+                     ? s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_WINDOW
+                     : count;
+        need.altered = specdec__max_int(need.altered, specdec__min_int(window, count));
+    }
+    need.reach = (s->frequency_penalty < 0 ? -s->frequency_penalty : s->frequency_penalty) * (float)need.altered +
+                 (s->presence_penalty < 0 ? -s->presence_penalty : s->presence_penalty);
+    for (i = 0; i < s->bias_count; i++)
+        need.reach += s->biases[i].bias < 0 ? -s->biases[i].bias : s->biases[i].bias;
+    for (i = at; i < length; i++)
+        if (specdec__samplers[chain[i]].alter)
+            return need;
+    if (greedy)
+        need.k = 1;
+    else if (at < length && chain[at] == SPECDEC_SAMPLER_TOP_K)
+        need.k = s->top_k <= SPECDEC__SETTLE_TOP ? s->top_k + 1 : 0; /* one more, so that some are cut off */
+    else if (s->temperature > 1e-6f && !s->bias_count && !at &&
+             (!length || (length == 1 && chain[0] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0))))
+        need.k = need.by_noise = 1;
+    need.temperature = length && need.by_noise ? s->temperature : 1;
+    return need;
 }
 
 /* Reads the logits of what was found from number `from` on; their bounds are done with. */
@@ -101,13 +136,14 @@ static int specdec__settle_lead(specdec__settling *w, int leaders)
 }
 
 /* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
-   for those in lists, also after the largest was taken off both and rounded; reach: more than biases can add. +infinity
-   when fewer than k were found. */
-static float specdec__settle_least(const specdec__settling *w, int k, float reach, const specdec__settle_list *lists,
-                                   int list_count)
+   for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
+   rounded. +infinity when fewer than k were found. */
+static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
+                                   const specdec__settle_list *lists, int list_count)
 {
     specdec_candidate best[SPECDEC__SETTLE_TOP + 1];
-    float largest = 0, own;
+    float largest = highest < 0 ? -highest : highest, own;
+    const int k = need->k;
     int i, j, l, held = 0;
 
     for (i = 0; i < w->count; i++) {
@@ -123,7 +159,7 @@ static float specdec__settle_least(const specdec__settling *w, int k, float reac
     }
     if (held < k)
         return specdec__float_from_bits(0x7f800000u);
-    return best[k - 1].logit - (largest + reach) * 4.8e-7f;
+    return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
 /* Finds the tokens of lists. Returns 0 when there are too many. */
@@ -135,8 +171,8 @@ static int specdec__settle_lists(specdec__settling *w, const specdec__settle_lis
         for (i = 0; i < lists[l].count; i++) {
             const int32_t token = specdec__settle_token(&lists[l], i);
 
-            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST)) /* or it was found already */
-                continue;
+            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST))
+                continue; /* the last: it was found already */
             if (w->count == w->most)
                 return 0;
             w->found[w->count++].token = token;
@@ -166,10 +202,8 @@ static int specdec__settle_reach(specdec__settling *w, float least)
 
 /* Finds all that noise could lift to the best. The largest logit is known, and all bounds are below it. The steps of
    rounding are those of specdec__row_top, each of which keeps the order. */
-static int specdec__settle_noise(specdec__settling *w, const specdec_sampling *s, uint64_t position)
+static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t noise)
 {
-    const uint64_t noise = specdec__sample_noise_row(s->seed, position);
-    const float heat = s->temperature;
     specdec_candidate best, candidate;
     float highest = w->found[0].logit;
     int i, end, held = 0;
@@ -204,37 +238,37 @@ static int specdec__settle_noise(specdec__settling *w, const specdec_sampling *s
 }
 
 /* Finds the logits of a row among which the sampler chooses. Returns 0 when all are to be read. */
-static int specdec__settle_find(specdec__settling *w, const specdec_sampling *s, uint64_t position,
+static int specdec__settle_find(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
                                 const specdec__settle_list *lists, int list_count)
 {
-    const int k = specdec__settle_wants(s), leaders = specdec__round_up(2 * k, SPECDEC__SETTLE_LEADERS);
-    float reach = 0;
-    int i, known;
+    const int leaders = specdec__round_up(2 * need->k, SPECDEC__SETTLE_LEADERS);
+    float least;
+    int known;
 
-    for (i = 0; i < s->bias_count; i++)
-        reach += s->biases[i].bias < 0 ? -s->biases[i].bias : s->biases[i].bias;
-    if (!k || w->most < leaders || !specdec__settle_lead(w, leaders))
+    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders))
         return 0;
+    least = w->found[0].logit;
     specdec__settle_read(w, 0);
-    reach = specdec__settle_least(w, k, reach, lists, list_count);
+    least = specdec__settle_least(w, need, least, lists, list_count);
     known = w->count;
-    if (!specdec__settle_lists(w, lists, list_count) || !specdec__settle_reach(w, reach))
+    if (!specdec__settle_lists(w, lists, list_count) || !specdec__settle_reach(w, least))
         return 0;
     specdec__settle_read(w, known);
     known = w->count;
-    if (s->temperature > 0 && !(s->top_k > 0)) {
-        if (!specdec__settle_noise(w, s, position))
-            return 0;
-        specdec__settle_read(w, known);
-    }
+    if (!need->by_noise)
+        return 1;
+    if (!specdec__settle_noise(w, need->temperature, noise))
+        return 0;
+    specdec__settle_read(w, known);
     return 1;
 }
 
-/* Row `column` of the last step's logits, which are bounds, becomes a row of which the sampler chooses what it would
-   choose of the logits: all that it can choose are there, all others -infinity. found (vocab) is room; lists: tokens
-   that are altered. Where that would not be faster all logits of the step are made. */
-static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec_sampling *s,
-                                            uint64_t position, const specdec__settle_list *lists, int list_count,
+/* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
+   choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
+   found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
+   made. */
+static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec__settle_need *need,
+                                            uint64_t noise, const specdec__settle_list *lists, int list_count,
                                             specdec_candidate *found)
 {
     specdec__settling w;
@@ -248,7 +282,7 @@ static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, con
     w.count = 0;
     w.most = w.vocab / SPECDEC__SETTLE_SHARE;
     c->screen.rows++;
-    if (specdec__settle_find(&w, s, position, lists, list_count)) {
+    if (specdec__settle_find(&w, need, noise, lists, list_count)) {
         for (i = 0; i < w.vocab; i++)
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)

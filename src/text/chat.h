@@ -7,6 +7,7 @@
 #include "../model/gguf.h"
 #include "vocabulary.h"
 #include "tokenize.h"
+#include "answer.h"
 #include "template.h"
 #include "template_method.h"
 #include "template_run.h"
@@ -99,6 +100,8 @@ typedef struct specdec__chat {
     int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
     int runs;                     /* there is no format, but the template can be run, each time */
     int no_system;                /* system messages are refused: the template writes them in a way of its own */
+    const specdec__calls *calls;  /* how calls of tools are written; NULL: that is not known */
+    const specdec__thoughts *thoughts; /* and thoughts; NULL: none are */
     specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
                                       before every first one */
     const char *failed;           /* why the template is of no format; NULL: it is of one, or there is none */
@@ -556,7 +559,7 @@ static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\x
 static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
-                             specdec__size_multiply(conversation, 8));
+                             specdec__size_multiply(conversation, 13));
 }
 
 /* Says why a template could not be run. */
@@ -659,6 +662,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, 
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
         chat->trims = chat->format->trims;
         chat->begins = own && own->begins;
+        chat->thoughts = own ? own->thoughts : NULL;
     }
     missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
     if (missing && name)

@@ -1,0 +1,363 @@
+/* =====================================================================================================================
+ * >>engine/api_chat: bodies of the API: whole conversations, answers in parts.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/os.h"
+#include "../text/vocabulary.h"
+#include "../text/load.h"
+#include "../text/tokenize.h"
+#include "../text/decode.h"
+#include "../text/template.h"
+#include "../text/chat.h"
+#include "../text/conversation.h"
+#include "../text/answer.h"
+#include "../model/model.h"
+#include "stream.h"
+#include "engine.h"
+#include "sequences.h"
+#include "prefill.h"
+#include "api.h"
+
+SPECDEC__FOR_SIZE
+
+/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
+   the answer, the part behind the end token otherwise. last: the answer's last token. */
+static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
+{
+    const specdec__chat_format *format = t->engine->chat.format;
+    const specdec__vocab *v = &t->model->vocab;
+    const char *after = format->after[SPECDEC_ASSISTANT];
+    size_t size = strlen(after), from;
+    specdec__bytes end;
+
+    if (!specdec__vocab_is_end(v, last)) {
+        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
+        return;
+    }
+    end = specdec__vocab_text(v, (uint32_t)last);
+    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
+    from = from < size ? from + end.size : 0;
+    specdec__chat_append(out, after + from, size - from, 0);
+}
+
+/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+{
+    const size_t most = t->engine->chat_bytes;
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (messages[i].length > most && messages[i].length != SPECDEC_WHOLE_STRING)
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                 "message %d has %zu bytes; with this context, %zu are the most", i,
+                                 messages[i].length, most);
+    return SPECDEC_OK;
+}
+
+/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before,
+   which ended with the token `last`; -1: there is none. */
+static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
+                                            specdec__chat_text *out)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int begun = last >= 0;
+
+    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
+        return specdec__chat_by_template(v, t->model->chat_template, begun,
+                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
+                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
+                                         &t->error);
+    if (begun)
+        specdec__chat_end_turn(t, last, out);
+    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
+                                &t->error);
+}
+
+/* Room for a rendered conversation, still empty. */
+static specdec__chat_text specdec__chat_room(const specdec *t)
+{
+    specdec__chat_text out;
+
+    out.text = t->engine->chat_text;
+    out.plain = t->engine->chat_plain;
+    out.size = t->engine->chat_bytes;
+    out.needed = 0;
+    return out;
+}
+
+static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
+{
+    specdec_result result = specdec__check_call(t, messages != NULL);
+    const specdec__vocab *v;
+    specdec__chat_text out;
+    specdec__head head;
+    int32_t last;
+
+    if (result)
+        return result;
+    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
+        return specdec__chat_unknown(&t->engine->chat, &t->error);
+    if (count < 1)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK ||
+        (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+        return result;
+    v = &t->model->vocab;
+    last = specdec__head_last(t, head);
+    out = specdec__chat_room(t);
+    result = specdec__chat_text_of(t, last, messages, count, &out);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (result)
+        return result;
+    if (last >= 0 && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)last)))
+        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
+    result = specdec__prompt_text(t, head, out.text, out.needed,
+                                  specdec__chat_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+    if (!result)
+        t->inside = specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+    return result;
+}
+
+/* ---- Whole conversations. */
+
+/* What two ways to write tokens have in common at their beginnings. */
+typedef struct specdec__common {
+    int held, fresh; /* tokens of the one and of the other that spell the same */
+} specdec__common;
+
+/* Compares held[held_count] with fresh[fresh_count], byte by byte, but control tokens as tokens: a model may write a
+   text in other tokens than the tokenizer does. *common: the last place where both are at the end of a token. room: of
+   twice a token's bytes. */
+static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
+                                              const int32_t *fresh, int fresh_count, unsigned char *room,
+                                              size_t longest)
+{
+    unsigned char *bytes[2];
+    size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
+    specdec__common now = {0, 0}, common = {0, 0};
+    int side, equal = 1;
+
+    bytes[0] = room;
+    bytes[1] = room + longest;
+    while (equal) {
+        if (!left[0] && !left[1]) {
+            common = now;
+            if (now.held < held_count && now.fresh < fresh_count && held[now.held] == fresh[now.fresh]) {
+                now.held++;
+                now.fresh++;
+                continue;
+            }
+        }
+        for (side = 0; side < 2 && equal; side++) {
+            int *const next = side ? &now.fresh : &now.held;
+            const int32_t token = *next < (side ? fresh_count : held_count) ? (side ? fresh : held)[*next] : -1;
+
+            if (left[side])
+                continue;
+            equal = token >= 0 && !specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+                    !specdec__token_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
+            at[side] = 0;
+            ++*next;
+        }
+        same = left[0] < left[1] ? left[0] : left[1];
+        equal = equal && memcmp(bytes[0] + at[0], bytes[1] + at[1], same) == 0;
+        for (side = 0; side < 2 && equal; side++) {
+            at[side] += same;
+            left[side] -= same;
+        }
+    }
+    return common;
+}
+
+/* Renders a conversation into out: by the model's template, or in the format that the configuration names. */
+static specdec_result specdec__conversation_text_of(specdec *t, const specdec_chat_input *input, specdec__arena *arena,
+                                                    specdec__chat_text *out)
+{
+    const specdec__chat *chat = &t->engine->chat;
+    const specdec__vocab *v = &t->model->vocab;
+    const specdec_message *messages;
+    specdec__conversation_work work;
+    specdec_result result;
+
+    if (SPECDEC__TEMPLATES && t->model->chat_template.data && !t->engine->config.chat_format) {
+        arena->used = (arena->used + 63) & ~(size_t)63;
+        work.vocab = v;
+        work.text = t->model->chat_template;
+        work.memory = arena->base + arena->used;
+        work.bytes = arena->used < arena->size ? arena->size - arena->used : 0;
+        work.now = specdec__os_date();
+        return specdec__conversation_render(&work, input, out, &t->error);
+    }
+    if (!SPECDEC__CHATS || !chat->format)
+        return specdec__chat_unknown(chat, &t->error);
+    if (specdec__text_of(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
+                             chat->format->name);
+    if ((result = specdec__conversation_plain(input, arena, &messages, &t->error)) != SPECDEC_OK ||
+        (result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, messages, input->count, out,
+                                       &t->error)) != SPECDEC_OK || !input->continues)
+        return result;
+    return specdec__conversation_open(input->messages[input->count - 1].content, out, &t->error);
+}
+
+/* Where a call must follow, the prompt begins it: this text, of at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
+static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
+                                                 size_t *begun)
+{
+    const specdec__bytes name = specdec__text_of(input->tool);
+    const specdec__calls *calls = t->engine->chat.calls;
+    const size_t before = out->needed;
+
+    *begun = 0;
+    if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
+        return SPECDEC_OK;
+    if (!calls || !specdec__text_of(input->tools).size)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                             calls ? "a tool is required, but there are none"
+                                   : "a tool is required, but how this model calls tools is not known");
+    specdec__chat_append(out, calls->begin, SPECDEC_WHOLE_STRING, 0);
+    if (name.size) {
+        specdec__chat_append(out, (const char *)name.data, name.size, 1);
+        specdec__chat_append(out, calls->behind, SPECDEC_WHOLE_STRING, 0);
+    }
+    *begun = out->needed - before;
+    if (*begun >= SPECDEC__STOP_MAX_BYTES)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the name of the tool is too long");
+    return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
+}
+
+/* Puts a conversation in the place of what a sequence holds. */
+static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_input *input, specdec__arena *arena)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    specdec__chat_text out = specdec__chat_room(t);
+    specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
+    const specdec__head empty = {0, 0};
+    specdec__common common;
+    int count = 0, inside;
+    size_t begun = 0;
+
+    if (!result)
+        result = specdec__conversation_text_of(t, input, arena, &out);
+    if (!result)
+        result = specdec__conversation_call(t, input, &out, &begun);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
+    if (!result)
+        result = specdec__prompt_read(t, empty, out.text, out.needed, specdec__chat_flags(&t->engine->chat, v, &out, 0),
+                                      input->special ? NULL : out.plain, &count);
+    if (result)
+        return result;
+    if (!count)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
+    inside = !begun && specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+    common = specdec__engine_common(v, t->tokens, t->handed_out, t->tokens + t->count, count,
+                                    (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
+    result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
+    if (result)
+        return specdec__engine_uncancel(t, result);
+    t->inside = inside;
+    if (begun)
+        memcpy(t->piece, out.text + out.needed - begun, begun);
+    t->freed = begun;
+    return SPECDEC_OK;
+}
+
+/* All of the scratch memory. */
+static specdec__arena specdec__scratch_arena(const specdec *t)
+{
+    specdec__arena arena;
+
+    arena.base = (unsigned char *)t->engine->scratch;
+    arena.size = t->engine->scratch_bytes;
+    arena.used = 0;
+    return arena;
+}
+
+static specdec_result specdec__call_chat_messages(specdec *t, const specdec_chat_input *input)
+{
+    specdec_result result = specdec__check_call(t, input != NULL);
+    specdec__arena arena;
+
+    if (result)
+        return result;
+    arena = specdec__scratch_arena(t);
+    return specdec__engine_converse(t, input, &arena);
+}
+
+static specdec_result specdec__call_chat_json(specdec *t, const char *json, size_t length)
+{
+    specdec_result result = specdec__check_call(t, json != NULL);
+    specdec_chat_input input;
+    specdec__arena arena;
+
+    if (result)
+        return result;
+    length = length == SPECDEC_WHOLE_STRING ? strlen(json) : length;
+    arena = specdec__scratch_arena(t);
+    result = specdec__conversation_read(json, length, &arena, &input, &t->error);
+    return result ? result : specdec__engine_converse(t, &input, &arena);
+}
+
+/* ---- Answers in parts. */
+
+/* The next part. What was handed out of the answer as bytes is taken apart first. */
+static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
+{
+    specdec_result result = specdec__check_call(t, part != NULL);
+    specdec_text piece;
+
+    if (result)
+        return result;
+    memset(part, 0, sizeof *part);
+    part->call = -1;
+    if (!t->parts) {
+        specdec__answer_begin(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
+        t->parts = 1;
+    }
+    for (;;) {
+        if (specdec__answer_next(&t->splitter, part))
+            return SPECDEC_OK;
+        result = specdec__hand_out(t, work, &piece);
+        if (result != SPECDEC_OK && result != SPECDEC_DONE)
+            return result;
+        if (piece.length) {
+            memcpy(t->part_bytes, piece.bytes, piece.length);
+            specdec__answer_push(&t->splitter, (const char *)t->part_bytes, piece.length);
+        } else if (t->parts == 1) {
+            specdec__answer_push(&t->splitter, NULL, 0);
+            t->parts = 2;
+        } else {
+            return SPECDEC_DONE;
+        }
+    }
+}
+
+specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts, int inside)
+{
+    const specdec__calls *row = calls ? specdec__answer_calls(calls) : NULL;
+    const specdec__thoughts *thought = thoughts ? specdec__answer_thoughts(thoughts) : NULL;
+
+    if (!splitter || (calls && !row) || (thoughts && !thought))
+        return SPECDEC_ERROR_ARGUMENT;
+    specdec__answer_begin(splitter, row, thought, inside);
+    return SPECDEC_OK;
+}
+
+void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length)
+{
+    if (splitter)
+        specdec__answer_push(splitter, bytes, bytes && length == SPECDEC_WHOLE_STRING ? strlen(bytes) : length);
+}
+
+int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part)
+{
+    return splitter && part && specdec__answer_next(splitter, part);
+}
+
+SPECDEC__FOR_SPEED

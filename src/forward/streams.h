@@ -1,0 +1,184 @@
+/* =====================================================================================================================
+ * >>forward/streams: several residual streams (AltUp), and gates of which few count (Gemma 3n): see specdec__streams.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/op.h"
+#include "../base/pool.h"
+#include "../kernel/kernel.h"
+#include "../model/model.h"
+#include "context.h"
+#include "rows.h"
+
+/* Row i of stream s. */
+static float *specdec__forward_stream(const specdec__context *c, int s, int i)
+{
+    float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->most * (size_t)c->e : c->x;
+
+    return stream + (size_t)i * (size_t)c->e;
+}
+
+/* The sums of x (n, a multiple of 16), and of its squares, which are exact in double: 8 strided sums of each. */
+static void specdec__forward_moments(const float *x, int n, double *sum, double *squares)
+{
+    double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0}, of_squares[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int i, k;
+
+    for (i = 0; i < n; i += 8)
+        for (k = 0; k < 8; k++) {
+            const double value = (double)x[i + k];
+
+            sums[k] += value;
+            of_squares[k] += value * value;
+        }
+    for (*sum = *squares = 0, k = 0; k < 8; k++) {
+        *sum += sums[k];
+        *squares += of_squares[k];
+    }
+}
+
+/* Gives row i of a stream the length of another one, which has this sum of squares. */
+static void specdec__forward_lengthen(const specdec__context *c, int s, int i, double squares)
+{
+    const int width = c->model->embedding;
+    double sum, own;
+    float *row = specdec__forward_stream(c, s, i);
+
+    specdec__forward_moments(row, width, &sum, &own);
+    own = own > 1e-5 * width ? own : 1e-5 * width; /* as its authors have it */
+    if (squares > 0)
+        c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
+                                       specdec__inverse_root(own)), width);
+    else
+        memset(row, 0, (size_t)width * sizeof *row);
+}
+
+/* A thread's rows of all streams but x become as long as x; then, with `end`, x the mean of all. */
+static void specdec__forward_even(specdec__context *c, int thread, int end)
+{
+    const int count = c->model->streams.count;
+    double sum, squares;
+    int i, s;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *x = specdec__forward_stream(c, 0, i);
+
+        specdec__forward_moments(x, c->model->embedding, &sum, &squares);
+        for (s = 1; s < count; s++)
+            specdec__forward_lengthen(c, s, i, squares);
+        for (s = 1; end && s < count; s++)
+            c->kernels->add_scaled(x, 1, specdec__forward_stream(c, s, i), c->model->embedding);
+        if (end)
+            c->kernels->scale(x, 1 / (float)count, c->model->embedding);
+    }
+}
+
+/* out (rows) = weights (rows, count) * tanh(what the router of streams says of row i / embedding). */
+static void specdec__forward_coefficients(const specdec__context *c, int i, const float *weights, int rows, float *out)
+{
+    const int count = c->model->streams.count;
+    float modes[16] = {0};
+    int r, k;
+
+    memcpy(modes, c->stream_router + (size_t)i * 16, (size_t)count * sizeof *modes);
+    c->kernels->scale(modes, 1 / (float)c->model->embedding, 16);
+    c->kernels->cap(modes, 1, 16);
+    for (r = 0; r < rows; r++)
+        for (out[r] = 0, k = 0; k < count; k++)
+            out[r] = specdec__fma(weights[r * count + k], modes[k], out[r]);
+}
+
+#define SPECDEC__STREAM_PIECE 64 /* columns of streams that are worked on at a time */
+
+/* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
+static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.to * 32;
+    float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
+    int i, at, s, k, n;
+
+    for (i = part.first; i < part.last; i++) {
+        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__PREDICTIONS], count * count, weight);
+        for (at = part.from * 32; at < to; at += n) {
+            n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
+            for (s = 0; s < count; s++)
+                memcpy(old[s], specdec__forward_stream(c, s, i) + at, (size_t)n * sizeof(float));
+            for (s = 0; s < count; s++)
+                for (k = 0; k < count; k++)
+                    c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, weight[s * count + k], old[k], n);
+            memcpy(c->predicted + (size_t)i * (size_t)c->e + at, specdec__forward_stream(c, 0, i) + at,
+                   (size_t)n * sizeof(float));
+        }
+    }
+}
+
+/* A thread's part of all streams: each becomes what was predicted of it, plus a share of what x has grown by since.
+   Then h = x times a weight, which is what goes with the layer's inputs. */
+static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.to * 32;
+    float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
+    int i, at, s, n;
+
+    for (i = part.first; i < part.last; i++) {
+        const float *predicted = c->predicted + (size_t)i * (size_t)c->e;
+        const float *x = specdec__forward_stream(c, 0, i) + part.from * 32;
+
+        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__CORRECTIONS], count, weight);
+        for (at = part.from * 32; at < to; at += n) {
+            n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
+            memcpy(grown, specdec__forward_stream(c, 0, i) + at, (size_t)n * sizeof *grown);
+            c->kernels->add_scaled(grown, -1, predicted + at, n);
+            memcpy(specdec__forward_stream(c, 0, i) + at, predicted + at, (size_t)n * sizeof *grown);
+            for (s = 0; s < count; s++)
+                c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, 1 + weight[s], grown, n);
+        }
+        c->kernels->convolve(&x, layer->vector[SPECDEC__INPUT_SCALE] + part.from * 32, 0, 1, NULL, 0,
+                             to - part.from * 32, c->h + (size_t)i * (size_t)c->e + part.from * 32);
+    }
+}
+
+/* A thread's part of x = (x + h + norm(y)) / root(2): what stands beside attention is h and y. */
+static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, count = part.to * 32 - at;
+    int i;
+
+    for (i = part.first; i < part.last; i++) {
+        const size_t row = (size_t)i * (size_t)c->e;
+        float *x = c->x + row + at, *h = c->h + row;
+
+        c->kernels->add_scaled(x, 1, h + at, count);
+        specdec__forward_norm(c)(c->y + row, layer->vector[SPECDEC__LAUREL_NORM], c->model->epsilon,
+                                 c->e - SPECDEC__APART, at, part.to * 32, h);
+        c->kernels->add_scaled(x, 1, h + at, count);
+        c->kernels->scale(x, 0.707106769f, count);
+        specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
+    }
+}
+
+/* A thread's rows of gates (n, stride), of so many values: each becomes what it exceeds their mean + sparsity times
+   their standard deviation by, or 0. */
+static void specdec__forward_sparsify(const specdec__context *c, int thread, float sparsity, float *gates, int width,
+                                      int stride)
+{
+    double sum, squares, variance;
+    float least;
+    int i, j;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *row = gates + (size_t)i * (size_t)stride;
+
+        specdec__forward_moments(row, width, &sum, &squares);
+        sum /= width;
+        variance = squares / width - specdec__product(sum, sum);
+        variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_root(variance)) : 0;
+        least = (float)(sum + specdec__product((double)sparsity, variance));
+        for (j = 0; j < width; j++)
+            row[j] = row[j] > least ? row[j] - least : 0;
+    }
+}

@@ -1,0 +1,364 @@
+/* =====================================================================================================================
+ * >>speculation/row: what is chosen from a row of logits, without a list of all of it: tokens that cannot be chosen are
+ *     passed over by bounds, not sorted.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/op.h"
+#include "../kernel/kernel.h"
+#include "../text/vocabulary.h"
+#include "sample.h"
+#include "samplers.h"
+#include "constrained.h"
+
+#define SPECDEC__ROW_BLOCK    128  /* tokens, a multiple of 64, that are passed over together by their largest logit */
+#define SPECDEC__ROW_LEAST    4096 /* tokens of a row from which on blocks pay */
+#define SPECDEC__ROW_NUCLEUS  256  /* blocks that are searched for a top-p set */
+#define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
+#define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
+
+/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
+typedef struct specdec__chooser {
+    const specdec__kernels *kernels;
+    const specdec__vocab *vocab;
+    const specdec_sampling *sampling;
+    specdec_candidate *items; /* (vocab) */
+    specdec__constrained *constrained; /* what may follow; NULL: anything */
+    float surprise;           /* of mirostat: see specdec__sampler_input */
+} specdec__chooser;
+
+/* A row that is sampled from: a list of candidates, or, where the samplers leave out nothing, or what lies behind a
+   top-p set, the logits as they are. */
+typedef struct specdec__row {
+    const specdec__kernels *kernels;
+    const float *logits; /* (size), which samplers may have changed */
+    int size;
+    float highest;       /* of the logits */
+    float temperature;   /* 0: there is a list */
+    float top_p;         /* of the logits before the temperature; 0: all tokens may be chosen */
+    specdec_candidates candidates; /* and room for a list */
+} specdec__row;
+
+/* A logit as lists have it. */
+SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
+{
+    return row->logits[token] - row->highest;
+}
+
+/* The blocks with the k largest logits, as candidates, to the front of `blocks` (one for each block), sorted. */
+static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
+{
+    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int from = i * SPECDEC__ROW_BLOCK, size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        blocks[i].token = from;
+        blocks[i].logit = row->kernels->largest(row->logits + from, size) - row->highest;
+    }
+    specdec__sample_select(NULL, blocks, count, k);
+}
+
+/* Tokens of a block of at least this logit, behind count items. Returns how many these are then. */
+static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
+{
+    const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
+    int i;
+
+    for (i = from; i < end; i++) {
+        const float logit = specdec__row_logit(row, i);
+
+        if (logit >= least) {
+            items[count].token = i;
+            items[count++].logit = logit;
+        }
+    }
+    return count;
+}
+
+/* A list of k tokens at least, all of those above its worst among them: from the k blocks whose largest logits are
+   highest, whatever is as high as the k-th of these. Returns how many; 0: that does not pay. The list of blocks lies at
+   the end of the first half of items, where no token gets. */
+static int specdec__row_best_blocks(const specdec__row *row, int k)
+{
+    specdec_candidate *items = row->candidates.items, *blocks;
+    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    int i, found = 0;
+    float least;
+
+    if (row->size < SPECDEC__ROW_LEAST || k > count / 8 || k < 1)
+        return 0;
+    blocks = items + row->size / 2 - count;
+    specdec__row_blocks(row, blocks, k);
+    least = blocks[k - 1].logit;
+    if (!(least >= -SPECDEC__SAMPLE_LARGEST))
+        return 0;
+    for (i = 0; i < k; i++)
+        found = specdec__row_collect(row, blocks[i].token, least, items, found);
+    return found;
+}
+
+/* The list of the first sampler of a chain, without one of the whole row. Returns how many; 0: it needs that. */
+static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
+{
+    const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
+    int from, count;
+
+    if (sampler == SPECDEC_SAMPLER_TOP_K) {
+        count = specdec__row_best_blocks(row, s->top_k);
+        if (count)
+            specdec__sample_select(NULL, row->candidates.items, count, s->top_k);
+        return count ? s->top_k : 0;
+    }
+    if (sampler != SPECDEC_SAMPLER_MIN_P)
+        return 0;
+    for (from = 0, count = 0; from < row->size && count < row->size / 4; from += SPECDEC__ROW_BLOCK) {
+        const int size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        if (row->kernels->largest(row->logits + from, size) - row->highest >= least)
+            count = specdec__row_collect(row, from, least, row->candidates.items, count);
+    }
+    return from < row->size ? 0 : count;
+}
+
+/* chooser->items (vocabulary) is room for the list. recent (recent_count) is the text before the row. */
+static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
+                              const int32_t *recent, int recent_count)
+{
+    const specdec_sampling *s = chooser->sampling;
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN], *next = chain;
+    int length = specdec__sampler_chain(s, chain), first = 0, count = 0, heated;
+    specdec__sampler_input in;
+
+    in.sampling = s;
+    in.vocab = chooser->vocab;
+    in.size = size;
+    in.recent = recent;
+    in.recent_count = recent_count;
+    in.surprise = chooser->surprise;
+    memset(row, 0, sizeof *row);
+    row->kernels = chooser->kernels;
+    row->logits = logits;
+    row->size = size;
+    row->candidates.items = chooser->items;
+    if (specdec__sample_alters(s)) {
+        first = specdec__sampler_alter(&in, logits, chooser->items, chain, length);
+        row->logits = specdec__sampler_row(chooser->items, size);
+    }
+    row->highest = row->kernels->largest(row->logits, size);
+    next += first;
+    length -= first;
+    heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
+    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
+        !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
+        specdec__sample_list(&row->candidates, &in, logits);
+        return;
+    }
+    if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
+        row->temperature = heated ? s->temperature : 1.0f;
+        row->top_p = length > heated ? s->top_p : 0.0f;
+        return;
+    }
+    if ((count = specdec__row_first(row, s, next[0])) > 0)
+        row->candidates.count = specdec__sampler_run(&in, next + 1, length - 1, chooser->items, count);
+    else
+        specdec__sample_list(&row->candidates, &in, logits);
+}
+
+/* --- top-p ------------------------------------------------------------------------------------------------------- */
+
+/* Sums of e^(logit - best): of all tokens, and of those that come before one. */
+typedef struct specdec__row_mass {
+    double all, before;
+} specdec__row_mass;
+
+static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_candidate limit)
+{
+    double lanes[32] = {0};
+    specdec__row_mass mass = {0, 0};
+    /* of tokens before it, those of the same logit count, too: all above the next lower float; -0 is not one */
+    const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
+    int i;
+
+    row->kernels->mass(row->logits, limit.token, row->highest, specdec__float_from_bits(bits + 1), lanes);
+    row->kernels->mass(row->logits + limit.token, row->size - limit.token, row->highest, limit.logit, lanes);
+    for (i = 0; i < 16; i++) {
+        mass.all += lanes[i];
+        mass.before += lanes[16 + i];
+    }
+    return mass;
+}
+
+/* Whether two sums differ by no more than rounding. */
+SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
+{
+    return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
+}
+
+/* The top-p set among tokens of the best blocks. Returns how many; 0: it has others, or rounding decides. */
+static int specdec__row_nucleus_few(const specdec__row *row)
+{
+    specdec_candidate *items = row->candidates.items, limit;
+    const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS, row->size / SPECDEC__ROW_BLOCK / 8);
+    const int count = specdec__row_best_blocks(row, most);
+    specdec__row_mass mass;
+    double wanted, reached = 0;
+    int i, kept;
+
+    if (!count)
+        return 0;
+    limit.token = 0;
+    for (limit.logit = 0, i = 0; i < count; i++)
+        limit.logit = items[i].logit < limit.logit ? items[i].logit : limit.logit;
+    mass = specdec__row_weigh(row, limit);
+    wanted = (double)row->top_p * mass.all;
+    if (mass.before < wanted || specdec__row_close(mass.before, wanted, mass.all))
+        return 0;
+    kept = specdec__sampler_share(items, count, NULL, wanted, 0);
+    for (i = 0; i < kept - 1; i++)
+        reached += (double)specdec__exp(items[i].logit);
+    return specdec__row_close(reached, wanted, mass.all) ||
+                   specdec__row_close(reached + (double)specdec__exp(items[i].logit), wanted, mass.all)
+               ? 0 : kept;
+}
+
+/* The row becomes a list of its top-p set, divided by the temperature. */
+static void specdec__row_nucleus(specdec__row *row)
+{
+    specdec_candidate *items = row->candidates.items;
+    float *all = specdec__sampler_row(items, row->size);
+    int i, count = specdec__row_nucleus_few(row);
+
+    if (!count) {
+        for (i = 0; row->logits != all && i < row->size; i++)
+            all[i] = specdec__sample_clean(row->logits[i]);
+        count = specdec__sampler_list(items, row->size);
+        count = specdec__sampler_mass(items, count, row->top_p);
+    }
+    for (i = 0; i < count; i++)
+        items[i].logit = items[i].logit / row->temperature;
+    row->candidates.count = count;
+    row->candidates.greedy = 0;
+    row->temperature = 0;
+}
+
+/* Whether one of count tokens from `from` on could be chosen in place of the worst of k: with the most noise that there
+   is, or with theirs. */
+SPECDEC__INLINE int specdec__row_hopeful(const specdec__row *row, int from, int count, float worst,
+                                         const uint64_t *noise_row)
+{
+    if (!noise_row)
+        return !((row->kernels->largest(row->logits + from, count) - row->highest) / row->temperature +
+                     SPECDEC__SAMPLE_GUMBEL_MAX < worst);
+    return row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature, worst, *noise_row,
+                                  (uint32_t)from);
+}
+
+/* What specdec_sample_top gives of the row, or of tokens before a limit. Most blocks hold no token that could be
+   chosen, whatever its noise is, and most of the others none with its noise. */
+static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
+                               specdec_candidate *best)
+{
+    int from, end, i, held = 0;
+
+    for (from = 0; from < row->size && k > 0; from = end) {
+        const int block = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+
+        end = from + specdec__min_int(64, block);
+        if (held == k && from % SPECDEC__ROW_BLOCK == 0 &&
+            !specdec__row_hopeful(row, from, block, best[k - 1].logit, NULL)) {
+            end = from + block;
+            continue;
+        }
+        if (held == k && !specdec__row_hopeful(row, from, end - from, best[k - 1].logit, &noise_row))
+            continue;
+        for (i = from; i < end; i++) {
+            specdec_candidate candidate;
+
+            candidate.token = i;
+            candidate.logit = specdec__row_logit(row, i);
+            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
+                (limit && !specdec__sample_before(candidate, *limit)))
+                continue;
+            candidate.logit = candidate.logit / row->temperature;
+            held = specdec__sample_try(best, held, k, candidate, noise_row);
+        }
+    }
+    return held;
+}
+
+/* The same of a top-p set: what is chosen from the whole row is chosen from the set, too, where it is in it: where all
+   tokens before it do not hold the wanted probability. Else all that does not come before it is left out. Returns 0
+   when a list is needed for that. */
+static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
+{
+    specdec_candidate limit = {0, 0}, worst = {0, 0};
+    int round, i, held;
+
+    for (round = 0; round < SPECDEC__ROW_ROUNDS; round++, limit = worst) {
+        specdec__row_mass mass;
+        double wanted;
+
+        held = specdec__row_search(row, noise_row, round ? &limit : NULL, k, best);
+        for (i = 0; i < held; i++) {
+            specdec_candidate one;
+
+            one.token = best[i].token;
+            one.logit = specdec__row_logit(row, one.token);
+            worst = !i || specdec__sample_before(worst, one) ? one : worst;
+        }
+        mass = specdec__row_weigh(row, worst);
+        wanted = (double)row->top_p * mass.all;
+        if (specdec__row_close(mass.before, wanted, mass.all))
+            return 0;
+        if (mass.before < wanted)
+            return held;
+        if (k > 1)
+            return 0;
+    }
+    return 0;
+}
+
+/* What specdec_sample_top gives. */
+static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
+{
+    const uint64_t noise_row = specdec__sample_noise_row(seed, position);
+    int held;
+
+    if (row->temperature > 0 && !(row->top_p > 0))
+        return specdec__row_search(row, noise_row, NULL, k, best);
+    if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST && k > 0 &&
+        (held = specdec__row_top_of_set(row, noise_row, k, best)) > 0)
+        return held;
+    if (row->temperature > 0)
+        specdec__row_nucleus(row);
+    return specdec_sample_top(&row->candidates, seed, position, k, best);
+}
+
+/* What specdec_sample_distribution gives, but for the sum of p (size), which need not be 1. */
+static void specdec__row_weights(specdec__row *row, float *p)
+{
+    if (row->temperature > 0 && row->top_p > 0)
+        specdec__row_nucleus(row);
+    if (row->temperature > 0)
+        row->kernels->weights(row->logits, row->size, row->highest, row->temperature, p);
+    else
+        specdec_sample_distribution(&row->candidates, row->size, p, NULL);
+}
+
+/* The surprise of a token of a list, in bits; 0: it is not there. */
+static float specdec__row_surprise(const specdec__row *row, int32_t token)
+{
+    const specdec_candidates *list = &row->candidates;
+    double mean, total;
+    int i = 0;
+
+    while (i < list->count && list->items[i].token != token)
+        i++;
+    if (row->temperature > 0 || i >= list->count)
+        return 0;
+    total = specdec__sampler_total(list->items, list->count, 0, &mean);
+    return (float)((specdec__log_double(total) - (double)list->items[i].logit) * 1.4426950408889634);
+}

@@ -1,0 +1,661 @@
+/* =====================================================================================================================
+ * >>text/conversation: whole conversations, with thoughts, tools and calls: read from JSON, checked, rendered.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "json.h"
+#include "vocabulary.h"
+#include "template.h"
+#include "template_method.h"
+#include "template_run.h"
+#include "answer.h"
+#include "chat.h"
+
+SPECDEC__FOR_SIZE
+
+/* A text of the caller's with its length; one that is not there is empty. */
+static specdec__bytes specdec__text_of(specdec_text text)
+{
+    return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
+                                                                     ? strlen(text.bytes) : text.length);
+}
+
+/* ---- From JSON, in OpenAI's form, to a specdec_chat_input. */
+
+/* A JSON text that is read; what it becomes lies in the arena. */
+typedef struct specdec__reader {
+    specdec__json j;
+    specdec__arena *arena;
+    specdec_error *error;
+    int message;          /* the number of the message that is read; -1: none is */
+    specdec_result failed;
+} specdec__reader;
+
+/* Ends the work; the first reason counts. */
+static void specdec__reader_fail(specdec__reader *r, const char *why)
+{
+    if (!r->failed && r->message < 0)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s", why);
+    else if (!r->failed)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "message %d: %s", r->message, why);
+}
+
+/* Memory; NULL, and the work has ended: there is none left. */
+static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
+{
+    void *room = specdec__arena_take(r->arena, count, size, 8);
+
+    if (!room && !r->failed)
+        r->failed = specdec__fail(r->error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    return room;
+}
+
+/* The member of an object, 0: it is not there, or null. */
+static size_t specdec__reader_member(const specdec__reader *r, size_t object, const char *name)
+{
+    const size_t node = specdec__json_member(&r->j, object, name);
+
+    return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
+}
+
+/* What a string says, with a zero byte behind it; none where node is 0. */
+static specdec_text specdec__reader_string(specdec__reader *r, size_t node, const char *what)
+{
+    specdec_text text = {NULL, 0};
+    size_t most;
+    char *bytes;
+
+    if (!node)
+        return text;
+    if (r->j.nodes[node].kind != SPECDEC__JSON_STRING) {
+        specdec__reader_fail(r, what);
+        return text;
+    }
+    most = r->j.nodes[node].to - r->j.nodes[node].from;
+    bytes = (char *)specdec__reader_take(r, most, 1);
+    if (bytes) {
+        text.bytes = bytes;
+        text.length = specdec__json_string(&r->j, node, bytes, most - 1);
+    }
+    return text;
+}
+
+/* A member as it is spelled. */
+static specdec_text specdec__reader_raw(const specdec__reader *r, size_t node)
+{
+    specdec_text text = {NULL, 0};
+    specdec__bytes raw;
+
+    if (!node)
+        return text;
+    raw = specdec__json_raw(&r->j, node);
+    text.bytes = (const char *)raw.data;
+    text.length = raw.size;
+    return text;
+}
+
+/* A message's content: a string, or the texts of parts, with line ends between them. */
+static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
+{
+    static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
+    const specdec__json_node *nodes = r->j.nodes;
+    specdec_text text = {NULL, 0};
+    size_t part = node + 1, room;
+    uint32_t i;
+    char *bytes;
+
+    if (!node || nodes[node].kind != SPECDEC__JSON_ARRAY)
+        return specdec__reader_string(r, node, wrong);
+    bytes = (char *)specdec__reader_take(r, (size_t)nodes[node].to - nodes[node].from, 1);
+    for (i = 0; bytes && i < nodes[node].count && !r->failed; i++, part = nodes[part].next) {
+        const size_t type = specdec__json_member(&r->j, part, "type"), say = specdec__json_member(&r->j, part, "text");
+
+        room = nodes[node].to - nodes[node].from - text.length;
+        if (!say || nodes[say].kind != SPECDEC__JSON_STRING || (type && !specdec__json_says(&r->j, type, "text", 4))) {
+            specdec__reader_fail(r, wrong);
+            break;
+        }
+        if (i)
+            bytes[text.length++] = '\n';
+        text.length += specdec__json_string(&r->j, say, bytes + text.length, room - 1);
+    }
+    text.bytes = bytes;
+    return text;
+}
+
+/* The calls of an assistant's message. */
+static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
+{
+    const specdec__json_node *nodes = r->j.nodes;
+    specdec_tool_call *calls;
+    size_t call = node + 1;
+    uint32_t i;
+
+    if (!node)
+        return;
+    if (nodes[node].kind != SPECDEC__JSON_ARRAY) {
+        specdec__reader_fail(r, "its tool_calls are no list");
+        return;
+    }
+    calls = (specdec_tool_call *)specdec__reader_take(r, nodes[node].count, sizeof *calls);
+    for (i = 0; calls && i < nodes[node].count && !r->failed; i++, call = nodes[call].next) {
+        const size_t inner = specdec__reader_member(r, call, "function"), of = inner ? inner : call;
+        const size_t arguments = specdec__reader_member(r, of, "arguments"), name = specdec__json_member(&r->j, of,
+                                                                                                         "name");
+
+        if (!name)
+            specdec__reader_fail(r, "a call has no name");
+        calls[i].id = specdec__reader_string(r, specdec__reader_member(r, call, "id"), "the id of a call is no text");
+        calls[i].name = specdec__reader_string(r, name, "the name of a call is no text");
+        calls[i].arguments = arguments && nodes[arguments].kind == SPECDEC__JSON_OBJECT
+                                 ? specdec__reader_raw(r, arguments)
+                                 : specdec__reader_string(r, arguments, "the arguments of a call are no text");
+    }
+    message->calls = calls;
+    message->call_count = (int)nodes[node].count;
+}
+
+/* One message. */
+static void specdec__reader_message(specdec__reader *r, size_t node, specdec_chat_message *message)
+{
+    size_t thoughts = specdec__reader_member(r, node, "reasoning_content");
+
+    if (r->j.nodes[node].kind != SPECDEC__JSON_OBJECT) {
+        specdec__reader_fail(r, "it is no object");
+        return;
+    }
+    thoughts = thoughts ? thoughts : specdec__reader_member(r, node, "reasoning");
+    message->role = specdec__reader_string(r, specdec__reader_member(r, node, "role"), "its role is no text").bytes;
+    message->content = specdec__reader_content(r, specdec__reader_member(r, node, "content"));
+    message->thoughts = specdec__reader_string(r, thoughts, "its reasoning_content is no text");
+    message->call_id = specdec__reader_string(r, specdec__reader_member(r, node, "tool_call_id"),
+                                              "its tool_call_id is no text");
+    message->name = specdec__reader_string(r, specdec__reader_member(r, node, "name"), "its name is no text");
+    specdec__reader_calls(r, specdec__reader_member(r, node, "tool_calls"), message);
+}
+
+/* tool_choice: a word, or {"type": "function", "function": {"name": NAME}}. */
+static void specdec__reader_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
+{
+    static const char *const words[] = {"auto", "none", "required"};
+    const size_t inner = node ? specdec__reader_member(r, node, "function") : 0;
+    int i;
+
+    if (!node)
+        return;
+    for (i = 0; i < 3; i++)
+        if (specdec__json_says(&r->j, node, words[i], strlen(words[i]))) {
+            input->tool_choice = (specdec_tool_choice)i;
+            return;
+        }
+    input->tool_choice = SPECDEC_TOOLS_REQUIRED;
+    input->tool = specdec__reader_string(r, inner ? specdec__reader_member(r, inner, "name") : 0,
+                                         "the tool of tool_choice is no text");
+    if (!input->tool.bytes)
+        specdec__reader_fail(r, "tool_choice names no tool");
+}
+
+/* All members that count. */
+static void specdec__reader_members(specdec__reader *r, specdec_chat_input *input)
+{
+    const size_t list = specdec__reader_member(r, 0, "messages");
+    const size_t continues = specdec__reader_member(r, 0, "continue_final_message");
+    specdec_chat_message *messages;
+    size_t node = list + 1;
+
+    if (!list || r->j.nodes[list].kind != SPECDEC__JSON_ARRAY) {
+        specdec__reader_fail(r, "there is no list of messages");
+        return;
+    }
+    messages = (specdec_chat_message *)specdec__reader_take(r, r->j.nodes[list].count, sizeof *messages);
+    for (r->message = 0; messages && r->message < (int)r->j.nodes[list].count && !r->failed;
+         r->message++, node = r->j.nodes[node].next)
+        specdec__reader_message(r, node, &messages[r->message]);
+    input->messages = messages;
+    input->count = (int)r->j.nodes[list].count;
+    r->message = -1;
+    input->tools = specdec__reader_raw(r, specdec__reader_member(r, 0, "tools"));
+    input->arguments = specdec__reader_raw(r, specdec__reader_member(r, 0, "chat_template_kwargs"));
+    input->continues = continues && r->j.nodes[continues].kind == SPECDEC__JSON_TRUE;
+    specdec__reader_choice(r, specdec__reader_member(r, 0, "tool_choice"), input);
+}
+
+/* Reads a conversation from JSON. What it points to lies in the arena and in the text. Errors: FORMAT, CONTEXT. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *text, size_t size, specdec__arena *arena,
+                                                                 specdec_chat_input *input, specdec_error *error)
+{
+    specdec__reader r;
+
+    memset(&r, 0, sizeof r);
+    memset(input, 0, sizeof *input);
+    r.arena = arena;
+    r.error = error;
+    r.message = -1;
+    r.j.text = (const unsigned char *)text;
+    r.j.size = size;
+    if (!specdec__json_read(&r.j))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.at,
+                             r.j.failed);
+    r.j.room = r.j.count;
+    r.j.nodes = (specdec__json_node *)specdec__reader_take(&r, r.j.room, sizeof *r.j.nodes);
+    if (r.j.nodes && specdec__json_read(&r.j))
+        specdec__reader_members(&r, input);
+    return r.failed;
+}
+
+/* ---- Checks. */
+
+/* Is a text missing, or JSON of this kind? */
+static int specdec__conversation_is_json(specdec_text text, int kind)
+{
+    const specdec__bytes bytes = specdec__text_of(text);
+    specdec__json_node node;
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    j.text = bytes.data;
+    j.size = bytes.size;
+    j.nodes = &node;
+    j.room = 1;
+    return !bytes.data || (specdec__json_read(&j) && node.kind == kind);
+}
+
+/* Refuses what is not there. most: bytes that a text may have. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_chat_input *input, size_t most,
+                                                                  specdec_error *error)
+{
+    size_t all = specdec__size_add(specdec__text_of(input->tools).size, specdec__text_of(input->arguments).size);
+    int i, k;
+
+    if (!input->messages || input->count < 1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", input->messages ? input->count : 0);
+    if ((unsigned)input->tool_choice > SPECDEC_TOOLS_REQUIRED)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "tool_choice is %d", (int)input->tool_choice);
+    for (i = 0; i < input->count; i++) {
+        const specdec_chat_message *m = &input->messages[i];
+
+        if (!m->role || m->call_count < 0 || (m->call_count && !m->calls))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has no role, or no calls", i);
+        all = specdec__size_add(all, specdec__size_add(specdec__text_of(m->content).size,
+                                                       specdec__text_of(m->thoughts).size));
+        for (k = 0; k < m->call_count; k++)
+            if (!m->calls[k].name.bytes)
+                return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d: call %d has no name", i, k);
+            else
+                all = specdec__size_add(all, specdec__text_of(m->calls[k].arguments).size);
+    }
+    if (!specdec__conversation_is_json(input->tools, SPECDEC__JSON_ARRAY) ||
+        !specdec__conversation_is_json(input->arguments, SPECDEC__JSON_OBJECT))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "tools are no JSON array, or the template's arguments no JSON object");
+    if (all > most)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", all, most);
+    if (input->continues && strcmp(input->messages[input->count - 1].role, "assistant"))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "only a last message of the assistant can be continued");
+    return SPECDEC_OK;
+}
+
+/* ---- As a template reads it. */
+
+/* How templates are asked, one way after the other until one succeeds: most read arguments as objects, some as text,
+   and some no content that is null. */
+enum { SPECDEC__CONVERSATION_EMPTY = 1, SPECDEC__CONVERSATION_TEXT = 2, SPECDEC__CONVERSATION_WAYS = 4 };
+
+/* Members of a dict that is being made. */
+typedef struct specdec__dict {
+    specdec__template_value *items;
+    size_t count;
+} specdec__dict;
+
+static void specdec__dict_add(specdec__dict *m, const char *name, specdec__template_value value)
+{
+    if (!m->items)
+        return;
+    m->items[2 * m->count] = specdec__template_string(name);
+    m->items[2 * m->count++ + 1] = value;
+}
+
+/* A text that comes from a message. */
+static specdec__template_value specdec__conversation_text(specdec__template *t, specdec_text text)
+{
+    const specdec__bytes bytes = specdec__text_of(text);
+
+    return specdec__template_marked(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
+}
+
+/* A call's arguments: an object, where they are JSON; else, or if asked for so, their text. */
+static specdec__template_value specdec__conversation_arguments(specdec__template *t, specdec_text arguments, int way)
+{
+    specdec__bytes bytes = specdec__text_of(arguments);
+    specdec__json j;
+
+    memset(&j, 0, sizeof j);
+    if (!bytes.size)
+        bytes = specdec__template_bytes("{}", 2);
+    j.text = bytes.data;
+    j.size = bytes.size;
+    if (!(way & SPECDEC__CONVERSATION_TEXT) && specdec__json_read(&j))
+        return specdec__template_read_json(t, bytes);
+    return specdec__template_marked(t, bytes.data, bytes.size);
+}
+
+/* A message's calls. */
+static specdec__template_value specdec__conversation_calls(specdec__template *t, const specdec_chat_message *message,
+                                                           int way)
+{
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)message->call_count);
+    specdec__dict call, function;
+    int i;
+
+    for (i = 0; list && i < message->call_count && !t->failed; i++) {
+        const specdec_tool_call *of = &message->calls[i];
+
+        memset(&call, 0, sizeof call);
+        memset(&function, 0, sizeof function);
+        call.items = specdec__template_new_list(t, 6);
+        function.items = specdec__template_new_list(t, 4);
+        if (of->id.bytes)
+            specdec__dict_add(&call, "id", specdec__conversation_text(t, of->id));
+        specdec__dict_add(&call, "type", specdec__template_string("function"));
+        specdec__dict_add(&function, "name", specdec__conversation_text(t, of->name));
+        specdec__dict_add(&function, "arguments", specdec__conversation_arguments(t, of->arguments, way));
+        specdec__dict_add(&call, "function", specdec__template_of(SPECDEC__TEMPLATE_DICT, function.items,
+                                                                     function.count));
+        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, call.items, call.count);
+    }
+    return specdec__template_listing(list, list ? (size_t)message->call_count : 0);
+}
+
+/* One message as a dict. */
+static specdec__template_value specdec__conversation_message(specdec__template *t, const specdec_chat_message *message,
+                                                             int way)
+{
+    const char *known = specdec__template_role(message->role, strlen(message->role));
+    specdec__dict m;
+
+    memset(&m, 0, sizeof m);
+    m.items = specdec__template_new_list(t, 12);
+    specdec__dict_add(&m, "role", known ? specdec__template_string(known)
+                                           : specdec__template_marked(t, message->role, strlen(message->role)));
+    specdec__dict_add(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
+                                            ? specdec__conversation_text(t, message->content)
+                                            : specdec__template_none());
+    if (message->thoughts.bytes)
+        specdec__dict_add(&m, "reasoning_content", specdec__conversation_text(t, message->thoughts));
+    if (message->call_count)
+        specdec__dict_add(&m, "tool_calls", specdec__conversation_calls(t, message, way));
+    if (message->call_id.bytes)
+        specdec__dict_add(&m, "tool_call_id", specdec__conversation_text(t, message->call_id));
+    if (message->name.bytes)
+        specdec__dict_add(&m, "name", specdec__conversation_text(t, message->name));
+    return specdec__template_of(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
+}
+
+/* Gives a template a conversation of the first `count` messages. */
+static void specdec__conversation_give(specdec__template *t, const specdec_chat_input *input, int count, int way)
+{
+    specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
+    int i;
+
+    for (i = 0; list && i < count && !t->failed; i++)
+        list[i] = specdec__conversation_message(t, &input->messages[i], way);
+    specdec__template_give(t, specdec__template_string("messages"), specdec__template_listing(list, list ? (size_t)count
+                                                                                                         : 0));
+    tools = specdec__template_none();
+    if (input->tool_choice != SPECDEC_TOOLS_NONE)
+        tools = specdec__template_read_json(t, specdec__text_of(input->tools));
+    if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
+        tools = specdec__template_none();
+    specdec__template_give(t, specdec__template_string("tools"), tools);
+    arguments = specdec__template_read_json(t, specdec__text_of(input->arguments));
+    if (arguments.kind == SPECDEC__TEMPLATE_DICT)
+        for (i = 0; i < (int)arguments.size; i++)
+            specdec__template_give(t, specdec__template_items(&arguments)[2 * i],
+                                   specdec__template_items(&arguments)[2 * i + 1]);
+}
+
+/* Cuts what was written behind the content of the last message, which is to be continued, as transformers does: white
+   space that the template has dropped at its end stays dropped. */
+static specdec_result specdec__conversation_open(specdec_text content, specdec__chat_text *out, specdec_error *error)
+{
+    specdec_message message;
+    specdec__bytes text, left;
+    size_t at, found = SIZE_MAX;
+
+    memset(&message, 0, sizeof message);
+    message.text = content.bytes ? content.bytes : "";
+    message.length = content.bytes ? content.length : 0;
+    text = specdec__chat_trim(&message, 3);
+    left = specdec__chat_trim(&message, 1);
+    for (at = 0; text.size && text.size <= out->needed && at <= out->needed - text.size; at++)
+        if (memcmp(out->text + at, text.data, text.size) == 0 && out->plain[at / 8] >> at % 8 & 1)
+            found = at;
+    if (found == SIZE_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model's chat template does not write the last message so that it can be continued");
+    at = left.size <= out->needed - found && memcmp(out->text + found, left.data, left.size) == 0 ? left.size
+                                                                                                  : text.size;
+    out->needed = found + at;
+    return SPECDEC_OK;
+}
+
+/* What a template needs, and where: memory[bytes], aligned as for pointers. */
+typedef struct specdec__conversation_work {
+    const specdec__vocab *vocab;
+    specdec__bytes text;  /* the template */
+    unsigned char *memory;
+    size_t bytes;
+    int64_t now;
+} specdec__conversation_work;
+
+/* Renders a conversation by a template, with what makes the model answer. Errors: ARGUMENT (the template refuses it),
+   CONTEXT, FORMAT, UNSUPPORTED. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
+specdec__conversation_render(const specdec__conversation_work *w, const specdec_chat_input *input,
+                             specdec__chat_text *out, specdec_error *error)
+{
+    const specdec_chat_message *last = &input->messages[input->count - 1];
+    const int empty = input->continues && !specdec__text_of(last->content).size;
+    const int open = input->continues && !empty, count = input->count - empty;
+    const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
+    specdec__template *t = (specdec__template *)(void *)w->memory;
+    specdec_result result = SPECDEC_OK;
+    int way;
+
+    if (w->bytes < used)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
+        specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
+        t->now = w->now;
+        specdec__chat_give(t, specdec__chat_token(w->vocab, w->vocab->bos),
+                           specdec__chat_token(w->vocab, w->vocab->eos), !open);
+        specdec__conversation_give(t, input, count, way);
+        specdec__template_render(t);
+        if (!t->failed)
+            break;
+        if (!result)
+            result = specdec__chat_refused(t, error);
+        if (t->raised || t->full)
+            return result;
+    }
+    if (t->failed)
+        return result;
+    out->needed = t->written;
+    return open ? specdec__conversation_open(last->content, out, error) : SPECDEC_OK;
+}
+
+/* ---- Which marks a template's models write. */
+
+/* What a known call is: how much of what a template has written is it, and its parts without white space. */
+static const char specdec__conversation_question[] = "specdec-question", specdec__conversation_name[] = "get_weather",
+                  specdec__conversation_call_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
+
+/* The place behind the last occurrence of a word; 0: there is none. */
+static size_t specdec__conversation_behind(specdec__bytes text, const char *word)
+{
+    const size_t size = strlen(word);
+    size_t at = text.size >= size ? text.size - size + 1 : 0;
+
+    while (at-- > 0)
+        if (memcmp(text.data + at, word, size) == 0)
+            return at + size;
+    return 0;
+}
+
+/* Do the parts that a splitter with this row makes of a text give the known call, once? */
+static int specdec__conversation_fits(const specdec__calls *row, const char *text, size_t size)
+{
+    const char *want = specdec__conversation_call_arguments;
+    size_t named = 0, matched = 0, i;
+    int good = 1, whole = 0;
+    specdec_splitter s;
+    specdec_part part;
+
+    if (row->flags & SPECDEC__CALLS_BARE) {
+        const size_t at = specdec__conversation_behind(specdec__template_bytes(text, size), "{\"name\":");
+
+        if (!at)
+            return 0;
+        text += at - 8;
+        size -= at - 8;
+    }
+    if (row->section && !specdec__conversation_behind(specdec__template_bytes(text, size), row->section))
+        return 0;
+    specdec__answer_begin(&s, row, NULL, 0);
+    specdec__answer_push(&s, text, size);
+    while (good && specdec__answer_next(&s, &part)) {
+        for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_NAME; i++, named++)
+            good = good && named < sizeof specdec__conversation_name - 1 &&
+                   part.text.bytes[i] == specdec__conversation_name[named];
+        for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_ARGUMENTS; i++)
+            if (part.text.bytes[i] != ' ')
+                good = good && want[matched] && part.text.bytes[i] == want[matched++];
+        whole += part.kind == SPECDEC_PART_END;
+        good = good && (part.call <= 0);
+    }
+    return good && whole == 1 && named == sizeof specdec__conversation_name - 1 && matched == strlen(want);
+}
+
+/* Does a text name a mark? A missing one is not named. */
+static int specdec__conversation_names(specdec__bytes text, const char *mark)
+{
+    return mark && specdec__conversation_behind(text, mark) > 0;
+}
+
+/* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
+static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
+{
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    size_t k;
+    uint32_t id;
+
+    for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
+        if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
+            specdec__conversation_names(text, specdec__call_table[k].mark))
+            return &specdec__call_table[k];
+    for (id = 0; id < v->count; id++) {
+        const specdec__bytes token = specdec__cursor_string(&c);
+
+        for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
+            if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
+                 specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
+                specdec__bytes_are(token, specdec__call_table[k].mark))
+                return &specdec__call_table[k];
+    }
+    return NULL;
+}
+
+/* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
+   stays in w->found. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_recognise(specdec__chat_work *w,
+                                                                             specdec__bytes text,
+                                                                             const specdec__vocab *v)
+{
+    static const char tools[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather.\", "
+        "\"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", "
+        "\"description\": \"City.\"}, \"days\": {\"type\": \"integer\", \"description\": \"Days.\"}}, "
+        "\"required\": [\"city\"]}}}]";
+    specdec__chat *const chat = &w->found->chat;
+    specdec_chat_message messages[2];
+    specdec_tool_call call;
+    specdec_chat_input input;
+    specdec__bytes written;
+    size_t i, from;
+    int way, writes = 0;
+
+    memset(messages, 0, sizeof messages);
+    memset(&call, 0, sizeof call);
+    memset(&input, 0, sizeof input);
+    messages[0].role = "user";
+    messages[0].content.bytes = specdec__conversation_question;
+    messages[0].content.length = SPECDEC_WHOLE_STRING;
+    messages[1].role = "assistant";
+    messages[1].calls = &call;
+    messages[1].call_count = 1;
+    call.id.bytes = "call00001";
+    call.name.bytes = specdec__conversation_name;
+    call.arguments.bytes = specdec__conversation_call_arguments;
+    call.id.length = call.name.length = call.arguments.length = SPECDEC_WHOLE_STRING;
+    input.messages = messages;
+    input.count = 2;
+    input.tools.bytes = tools;
+    input.tools.length = sizeof tools - 1;
+    for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
+        specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        w->run.now = 0;
+        specdec__chat_give(&w->run, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 0);
+        specdec__conversation_give(&w->run, &input, 2, way);
+        specdec__template_render(&w->run);
+        written = specdec__template_bytes(w->output, w->run.written);
+        from = w->run.failed ? 0 : specdec__conversation_behind(written, specdec__conversation_question);
+        writes |= from && specdec__conversation_behind(written, specdec__conversation_name) > from;
+        for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
+            if (specdec__conversation_fits(&specdec__call_table[i], w->output + from, written.size - from))
+                chat->calls = &specdec__call_table[i];
+    }
+    if (!chat->calls && !writes && specdec__conversation_names(text, "tool"))
+        chat->calls = specdec__conversation_named(text, v);
+    for (i = 0; i < SPECDEC__COUNT(specdec__thought_table) && !chat->thoughts; i++)
+        if (specdec__conversation_names(text, specdec__thought_table[i].close) &&
+            (!i || specdec__conversation_names(text, specdec__thought_table[i].open)))
+            chat->thoughts = &specdec__thought_table[i];
+}
+
+/* ---- In a known format, for models without a template, or builds that run none. */
+
+/* The same conversation for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has what no known
+   format writes. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_chat_input *input,
+                                                                  specdec__arena *arena, const specdec_message **out,
+                                                                  specdec_error *error)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    specdec_message *messages = (specdec_message *)specdec__arena_take(arena, (size_t)input->count, sizeof *messages,
+                                                                       8);
+    int i, role;
+
+    *out = messages;
+    if (!messages)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
+    for (i = 0; i < input->count; i++) {
+        const specdec_chat_message *m = &input->messages[i];
+        const specdec__bytes content = specdec__text_of(m->content);
+
+        for (role = 0; role < 3 && strcmp(m->role, roles[role]); role++)
+            ;
+        if (role == 3 || m->call_count)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                 "message %d: this chat format knows system, user and assistant alone, without calls",
+                                 i);
+        messages[i].role = (specdec_role)role;
+        messages[i].text = content.data ? (const char *)content.data : "";
+        messages[i].length = content.size;
+        messages[i].special = input->special;
+    }
+    return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
