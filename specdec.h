@@ -1036,6 +1036,9 @@ typedef struct specdec_info {
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     size_t state_bytes;                          /* of recurrent layers, of a sequence; the cache holds several */
     uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
+    uint64_t screened_rows;                      /* rows of logits that were bounds first: see specdec_screening; */
+    uint64_t screened_read, screened_whole;      /* rows of the matrix read for them; those read whole after all */
+    int64_t screened_bytes;                      /* that steps did not read by that */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
 
@@ -37755,8 +37758,9 @@ typedef struct specdec__screen {
     int asked;       /* whether whoever reads the rows of the steps to come knows what to do with bounds */
     int bounds;      /* whether rows of the last step are bounds */
     float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
-    int64_t rows, read, whole; /* rows of logits that were bounds, rows of the matrix that were read for them whole; of
-                                  the former, those for which all were */
+    int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
+    uint64_t rows, read, whole; /* as in specdec_info */
+    int64_t saved;
 } specdec__screen;
 
 /* A model with its KV cache and everything a step needs. */
@@ -38127,6 +38131,12 @@ SPECDEC__FOR_SPEED
  * vanish (below 2^-149) cost less than 1e-30, which is added. Where |p'| or a bound may exceed 1e30, all is read.
  * ================================================================================================================== */
 
+/* Bytes of one of the planes of the output matrix, by its bytes of a block of 16 rows. */
+static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, int block)
+{
+    return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
+}
+
 /* May the step under way make bounds of logits in place of logits? */
 SPECDEC__INLINE int specdec__screen_may(const specdec__context *c) { return c->screen.asked && c->output->bounds; }
 
@@ -38194,7 +38204,8 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];
     }
-    c->screen.read += count;
+    c->screen.read += (uint64_t)count;
+    c->screen.saved -= (int64_t)count * (int64_t)output->row_bytes;
 }
 
 /* =====================================================================================================================
@@ -42250,6 +42261,7 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__SETTLE_LEADERS 16 /* rows with the highest bounds, of which the logits are looked at first */
+#define SPECDEC__SETTLE_PAUSE 128  /* steps that are read whole behind others whose bounds did not help, at most */
 #define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all rows are read */
 #define SPECDEC__SETTLE_RUN 256    /* bounds that are passed over together */
 #define SPECDEC__SETTLE_SHARE 8    /* more than one row in so many: all are read */
@@ -42521,10 +42533,13 @@ static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, con
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
             w.row[found[i].token] = found[i].logit;
+        c->screen.pause -= c->screen.pause > 0;
         return;
     }
     c->screen.asked = 0;
     c->screen.whole++;
+    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
 }
 
@@ -51295,7 +51310,7 @@ static int specdec__engine_stops(specdec *t)
 }
 
 /* Whether bounds of logits will do for a step: see >>speculation/settle. */
-static int specdec__engine_screens(const specdec__engine *e)
+static int specdec__engine_screens(specdec__engine *e)
 {
     int i;
 
@@ -51309,7 +51324,8 @@ static int specdec__engine_screens(const specdec__engine *e)
             specdec__constrained_is(&t->constrained) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
             return 0;
     }
-    return 1;
+    e->target.screen.left -= e->target.screen.left > 0;
+    return !e->target.screen.left;
 }
 
 /* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. */
@@ -51564,6 +51580,8 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
         specdec__ahead_begin(e->members[0]);
     e->target.screen.asked = specdec__engine_screens(e);
     s->result = e->verify(&e->target, &batch, &s->error);
+    if (e->target.screen.asked && e->target.screen.bounds)
+        e->target.screen.saved += specdec__screen_bytes(&e->target, SPECDEC__PLANE_LOWER);
     e->target.screen.asked = 0;
     e->target.threads = e->config.threads;
 }
@@ -55540,6 +55558,10 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
     info->state_bytes = specdec__state_bytes(&m->mixing);
     info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
+    info->screened_rows = t->engine->target.screen.rows;
+    info->screened_read = t->engine->target.screen.read;
+    info->screened_whole = t->engine->target.screen.whole;
+    info->screened_bytes = t->engine->target.screen.saved;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
     info->products_per_token = m->weight_products;

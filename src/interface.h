@@ -925,6 +925,9 @@ typedef struct specdec_info {
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     size_t state_bytes;                          /* of recurrent layers, of a sequence; the cache holds several */
     uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
+    uint64_t screened_rows;                      /* rows of logits that were bounds first: see specdec_screening; */
+    uint64_t screened_read, screened_whole;      /* rows of the matrix read for them; those read whole after all */
+    int64_t screened_bytes;                      /* that steps did not read by that */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
 

@@ -333,7 +333,7 @@ static int specdec__engine_stops(specdec *t)
 }
 
 /* Whether bounds of logits will do for a step: see >>speculation/settle. */
-static int specdec__engine_screens(const specdec__engine *e)
+static int specdec__engine_screens(specdec__engine *e)
 {
     int i;
 
@@ -347,7 +347,8 @@ static int specdec__engine_screens(const specdec__engine *e)
             specdec__constrained_is(&t->constrained) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
             return 0;
     }
-    return 1;
+    e->target.screen.left -= e->target.screen.left > 0;
+    return !e->target.screen.left;
 }
 
 /* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. */
@@ -602,6 +603,8 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
         specdec__ahead_begin(e->members[0]);
     e->target.screen.asked = specdec__engine_screens(e);
     s->result = e->verify(&e->target, &batch, &s->error);
+    if (e->target.screen.asked && e->target.screen.bounds)
+        e->target.screen.saved += specdec__screen_bytes(&e->target, SPECDEC__PLANE_LOWER);
     e->target.screen.asked = 0;
     e->target.threads = e->config.threads;
 }

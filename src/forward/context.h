@@ -126,8 +126,9 @@ typedef struct specdec__screen {
     int asked;       /* whether whoever reads the rows of the steps to come knows what to do with bounds */
     int bounds;      /* whether rows of the last step are bounds */
     float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
-    int64_t rows, read, whole; /* rows of logits that were bounds, rows of the matrix that were read for them whole; of
-                                  the former, those for which all were */
+    int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
+    uint64_t rows, read, whole; /* as in specdec_info */
+    int64_t saved;
 } specdec__screen;
 
 /* A model with its KV cache and everything a step needs. */

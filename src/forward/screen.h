@@ -27,6 +27,12 @@
 #include "../model/model.h"
 #include "context.h"
 
+/* Bytes of one of the planes of the output matrix, by its bytes of a block of 16 rows. */
+static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, int block)
+{
+    return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
+}
+
 /* May the step under way make bounds of logits in place of logits? */
 SPECDEC__INLINE int specdec__screen_may(const specdec__context *c) { return c->screen.asked && c->output->bounds; }
 
@@ -94,5 +100,6 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];
     }
-    c->screen.read += count;
+    c->screen.read += (uint64_t)count;
+    c->screen.saved -= (int64_t)count * (int64_t)output->row_bytes;
 }

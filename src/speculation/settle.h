@@ -16,6 +16,7 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__SETTLE_LEADERS 16 /* rows with the highest bounds, of which the logits are looked at first */
+#define SPECDEC__SETTLE_PAUSE 128  /* steps that are read whole behind others whose bounds did not help, at most */
 #define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all rows are read */
 #define SPECDEC__SETTLE_RUN 256    /* bounds that are passed over together */
 #define SPECDEC__SETTLE_SHARE 8    /* more than one row in so many: all are read */
@@ -287,10 +288,13 @@ static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, con
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
             w.row[found[i].token] = found[i].logit;
+        c->screen.pause -= c->screen.pause > 0;
         return;
     }
     c->screen.asked = 0;
     c->screen.whole++;
+    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
 }
 
