@@ -5,6 +5,7 @@
 #include "tools/program.h"
 #include "tools/json.h"
 #include "tools/settings.h"
+#include "tools/grammar.h"
 
 enum { HISTORY = 65536 }; /* tokens of finished texts that guesses are made from */
 
@@ -13,6 +14,7 @@ typedef struct options {
     const char *file, *seen;
     unsigned given; /* settings that are flags: see settings_given */
     int limit, spec, in_order, ids, special;
+    grammar_flags grammar;
 } options;
 
 /* A line of the input, and what becomes of it. */
@@ -21,6 +23,7 @@ typedef struct job {
     size_t length, id_length;
     int number;            /* of the line, from 1 */
     specdec *text;         /* while it is being written */
+    void *constraint;      /* what that obeys by its line; NULL: nothing */
     char *answer;          /* (room): bytes and a zero byte */
     size_t bytes, room;
     int limit;             /* tokens of its answer, at most; -1: no limit of its own */
@@ -119,6 +122,8 @@ static void close_text(work *w, job *j)
     w->prompted += stats.prompt_tokens;
     w->prefilled += stats.prefilled_tokens;
     specdec_close(j->text);
+    free(j->constraint);
+    j->constraint = NULL;
     j->text = NULL;
     w->running--;
 }
@@ -201,7 +206,7 @@ static void note_unknown(const char *key, int number)
 /* Notes the members of a line that mean nothing. */
 static void find_unknown(char *object, int number)
 {
-    static const char *const others[] = {"id", "prompt", "messages", "max_tokens", "max_completion_tokens", "stop"};
+    static const char *const others[] = {"id", "prompt", "messages", "max_tokens", "max_completion_tokens", "stop", "schema"};
     char *key;
     size_t i, k;
 
@@ -304,6 +309,36 @@ static const char *read_settings(specdec_settings *settings, job *j, char *objec
     return stop ? read_stops(settings, stop) : NULL;
 }
 
+/* Compiles the schema at a place into memory of the job's. Returns NULL, or what is wrong. */
+static const char *read_schema(const options *o, specdec_settings *settings, job *j, const char *place)
+{
+    static specdec_error failure;
+    specdec_constraint_source source;
+    size_t bytes;
+    void *less;
+
+    memset(&source, 0, sizeof source);
+    source.kind = SPECDEC_CONSTRAINT_SCHEMA;
+    source.compact = !o->grammar.space;
+    source.text = place;
+    source.length = (size_t)(json_skip((char *)(uintptr_t)place, JSON_NESTED) - place);
+    if (specdec_constraint_needed(&source, &bytes, &failure))
+        return failure.text;
+    j->constraint = malloc(bytes);
+    if (!j->constraint)
+        return "out of memory";
+    if (specdec_constraint_init(&settings->constraint, &source, j->constraint, bytes, &failure))
+        return failure.text;
+    less = malloc(specdec_constraint_bytes(settings->constraint)); /* a copy is as good, and smaller */
+    if (less) {
+        memcpy(less, settings->constraint, specdec_constraint_bytes(settings->constraint));
+        free(j->constraint);
+        j->constraint = less;
+        settings->constraint = (const specdec_constraint *)less;
+    }
+    return NULL;
+}
+
 /* Prompts a job's text with plain text, or with one that may spell control tokens. Returns NULL, or what is wrong. */
 static const char *prompt_text(const options *o, const job *j, const char *text, size_t length)
 {
@@ -335,6 +370,8 @@ static const char *prompt_line(const work *w, job *j, char *line)
         return "a line needs either \"prompt\" or \"messages\"";
     find_unknown(object, j->number);
     wrong = read_settings(&settings, j, object);
+    if (!wrong && given_member(object, "schema"))
+        wrong = read_schema(w->o, &settings, j, j->line + (given_member(object, "schema") - line));
     if (wrong)
         return wrong;
     if (specdec_set(j->text, &settings))
@@ -399,7 +436,7 @@ static void put_back(work *w, job *j)
 /* Takes what a text has ready. */
 static void collect(work *w, job *j)
 {
-    static const char *const stops[] = {"none", "end", "string", "limit", "context", "cancelled"};
+    static const char *const stops[] = {"none", "end", "string", "limit", "context", "cancelled", "constraint"};
     specdec_text piece;
     specdec_result result;
 
@@ -534,8 +571,10 @@ static void settle(work *w)
 static int many(options *o, work *w, program_output *seen)
 {
     double start;
-    int status;
+    int status, i;
 
+    for (i = 0; i < w->count && !o->config.constraints; i++)
+        o->config.constraints = strstr(w->jobs[i].line, "\"schema\"") != NULL;
     o->config.sequences = w->streams = program_least(o->config.sequences, w->count ? w->count : 1);
     w->o = o;
     w->engine = make_engine(&o->config);
@@ -594,7 +633,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING,
          "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition (auto)", 0, 0},
+         "by the model itself; repetition; what a grammar leaves no choice about (auto)", 0, 0},
+        GRAMMAR_FLAGS(&o->grammar),
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "of lines with messages (as the model says)", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
         {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
@@ -613,7 +653,7 @@ static int read_options(options *o, int argc, char **argv)
                           "{\"id\", \"error\"}; \"line\", its number, stands for an id that is missing. A line may have\n"
                           "settings of its own, which go before flags: \"temperature\", \"top_k\", \"top_p\", \"min_p\",\n"
                           "\"seed\", \"repeat_penalty\", \"repeat_last_n\", \"max_tokens\" (for -n), \"stop\" (a text or an\n"
-                          "array); other members are named once on standard error. Ctrl-C ends all texts early (status\n"
+                          "array), \"schema\" (a JSON schema that the answer obeys); other members are named once on standard error. Ctrl-C ends all texts early (status\n"
                           "130). A line with an error: status 1, when the others are done.\n");
     o->given = settings_given(flags);
     if (status != PROGRAM_GO_ON)
@@ -630,7 +670,8 @@ static int read_options(options *o, int argc, char **argv)
         return program_misused("--seen needs a file: lines go to standard output", "");
     c->drafting = (specdec_drafting)o->spec;
     c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
-    return PROGRAM_GO_ON;
+    status = grammar_of(&o->grammar, &c->settings.constraint);
+    return status ? status : PROGRAM_GO_ON;
 }
 
 int main(int argc, char **argv)

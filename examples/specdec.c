@@ -5,6 +5,7 @@
 #include "tools/program.h"
 #include "tools/json.h"
 #include "tools/settings.h"
+#include "tools/grammar.h"
 #include "tools/terminal.h"
 
 static specdec_error failure; /* of the last call that failed before there was an engine */
@@ -16,6 +17,7 @@ typedef struct options {
     const char *prompt, *file, *system, *stats, *save, *load;
     int limit, chat, echo, spec, verify, policy, async, special;
     int typed;      /* a conversation on a terminal, which terminal.h reads */
+    grammar_flags grammar;
     unsigned given; /* settings that are flags of the command line: see settings_given */
 } options;
 
@@ -46,6 +48,7 @@ typedef struct talk {
     exchange exchanges[TALK_MOST]; /* [count], oldest first */
     int count;
     int loaded; /* the text begins with what --load brought */
+    int began;  /* tokens before the last question; -1: not known, as the conversation began anew with it */
     int typed;  /* messages are read by terminal.h */
 } talk;
 
@@ -347,8 +350,11 @@ static int turn(talk *t, const char *line, size_t length, int only)
 
     interruptible(t->engine);
     result = ask(t, 0, line, length);
-    if ((before || t->count) && (result == SPECDEC_ERROR_CONTEXT ? fits_alone(t, line, length) : !result && !has_room(t)))
+    t->began = before;
+    if ((before || t->count) && (result == SPECDEC_ERROR_CONTEXT ? fits_alone(t, line, length) : !result && !has_room(t))) {
         result = ask_anew(t, before, line, length);
+        t->began = -1;
+    }
     if (result == SPECDEC_ERROR_CONTEXT && !only)
         return fprintf(stderr, "%s: this line does not fit into the context of %d tokens (-c)%s: left out\n",
                        program_name, context_of(t->engine), t->o->system ? " behind --system" : ""), PROGRAM_OK;
@@ -362,6 +368,102 @@ static int turn(talk *t, const char *line, size_t length, int only)
     if (!e)
         return program_failed("out of memory", "");
     return t->o->limit ? answer_in_talk(t, e) : PROGRAM_OK;
+}
+
+static int save(specdec *engine, program_output *out);
+static void report(const specdec *engine);
+
+/* --- commands of a conversation ----------------------------------------------------------------------------------- */
+
+/* /regen: answers the last question again, by another seed. Returns a status. */
+static int answer_again(talk *t, const char *rest)
+{
+    specdec_settings settings;
+    text question = {NULL, 0, 0};
+    int status;
+
+    (void)rest;
+    if (!t->count || (t->began < 0 && t->loaded))
+        return fprintf(stderr, "%s: there is no question to answer again\n", program_name), PROGRAM_OK;
+    specdec_get_settings(t->engine, &settings);
+    settings.sampling.seed++;
+    question = t->exchanges[--t->count].question;
+    free(t->exchanges[t->count].answer.bytes);
+    specdec_rewind(t->engine, t->began < 0 ? 0 : t->began);
+    specdec_set(t->engine, &settings);
+    status = turn(t, question.bytes, question.length, 0);
+    free(question.bytes);
+    return status ? status : put("\n", 1) ? PROGRAM_OK : output_lost();
+}
+
+/* /clear: begins anew, with the system message alone. */
+static int clear_talk(talk *t, const char *rest)
+{
+    (void)rest;
+    forget(t, t->count);
+    specdec_rewind(t->engine, 0);
+    t->loaded = 0;
+    fprintf(stderr, "%s: all is forgotten\n", program_name);
+    return PROGRAM_OK;
+}
+
+/* /save FILE: the conversation, for --load. */
+static int save_talk(talk *t, const char *rest)
+{
+    const char *inputs[2] = {t->o->config.target.path, NULL};
+    program_output out = PROGRAM_NO_OUTPUT;
+
+    if (!*rest || strcmp(rest, "-") == 0)
+        fprintf(stderr, "%s: /save needs the name of a file\n", program_name);
+    else if (!program_output_open(&out, rest, inputs) && !save(t->engine, &out) && !program_output_name(&out))
+        fprintf(stderr, "%s: saved; --load %s goes on from here\n", program_name, rest);
+    return PROGRAM_OK; /* what went wrong was said */
+}
+
+static int tell_stats(talk *t, const char *rest)
+{
+    (void)rest;
+    report(t->engine);
+    fprintf(stderr, "[%d of %d tokens of context]\n", tokens_of(t->engine), context_of(t->engine));
+    return PROGRAM_OK;
+}
+
+static int tell_commands(talk *t, const char *rest)
+{
+    (void)t;
+    (void)rest;
+    fprintf(stderr, "/regen      answers the last question again, by another seed\n"
+                    "/clear      begins a new conversation\n"
+                    "/save FILE  keeps this one, for --load\n"
+                    "/stats      how fast it was, and how full the context is\n"
+                    "/help       this list\n"
+                    "\"\"\"         begins and ends a message of several lines; so does pasting, or Alt-Enter\n"
+                    "Ctrl-C      ends the answer; Ctrl-D, the conversation\n");
+    return PROGRAM_OK;
+}
+
+/* Is a message that was typed a command? Then does it, and *status is what came of it. */
+static int command(talk *t, const text *line, int *status)
+{
+    static const struct {
+        const char *name;
+        int (*run)(talk *t, const char *rest);
+    } commands[] = {{"/help", tell_commands}, {"/clear", clear_talk}, {"/save", save_talk}, {"/regen", answer_again},
+                    {"/stats", tell_stats}};
+    char words[4096];
+    size_t i, length;
+
+    if (line->length >= sizeof words || !line->length || line->bytes[0] != '/' || memchr(line->bytes, '\n', line->length))
+        return 0;
+    memcpy(words, line->bytes, line->length);
+    words[line->length] = 0;
+    length = strcspn(words, " ");
+    for (i = 0; i < PROGRAM_COUNT(commands); i++)
+        if (strlen(commands[i].name) == length && memcmp(words, commands[i].name, length) == 0) {
+            *status = commands[i].run(t, words + length + strspn(words + length, " "));
+            return 1;
+        }
+    return 0;
 }
 
 /* Reads one line without its end into an empty text. Bytes beyond what any context can hold are dropped. Returns 0 at
@@ -387,6 +489,31 @@ static int read_line(FILE *file, text *line)
     return any || c != EOF;
 }
 
+/* Reads on where a line begins with """: the message ends where these come again, at a line's end, or with the input.
+   Returns 0 when memory ran out. */
+static int read_quoted(text *line)
+{
+    static const char mark[] = "\"\"\"";
+    text more = {NULL, 0, 0};
+    int good = 1, done;
+
+    if (line->length < 3 || memcmp(line->bytes, mark, 3) != 0)
+        return 1;
+    line->length -= 3;
+    memmove(line->bytes, line->bytes + 3, line->length);
+    do {
+        done = line->length >= 3 && memcmp(line->bytes + line->length - 3, mark, 3) == 0;
+        line->length -= done ? 3 : 0;
+        if (done || !read_line(stdin, &more))
+            break;
+        good = (!line->length || append(line, "\n", 1)) && append(line, more.bytes, more.length);
+    } while (good);
+    while (line->length && line->bytes[line->length - 1] == '\n')
+        line->length--;
+    free(more.bytes);
+    return good;
+}
+
 /* Reads the next message: a line of standard input, or what is typed or pasted on a terminal. Returns PROGRAM_GO_ON, or a
    status: the input has ended, or cannot be read. */
 static int read_message(const talk *t, text *line)
@@ -396,7 +523,7 @@ static int read_message(const talk *t, text *line)
     if (isatty(STDIN_FILENO))
         fputs("> ", stderr);
     if (read_line(stdin, line))
-        return PROGRAM_GO_ON;
+        return read_quoted(line) ? PROGRAM_GO_ON : program_failed("out of memory", "");
     return feof(stdin) ? PROGRAM_OK : program_failed("cannot read standard input: ", strerror(errno));
 }
 
@@ -414,6 +541,8 @@ static int converse(talk *t)
             break;
         status = PROGRAM_OK;
         program_energy_skip(&energy);
+        if (line.length && isatty(STDIN_FILENO) && command(t, &line, &status))
+            continue;
         if (line.length)
             status = turn(t, line.bytes, line.length, 0);
         if (line.length && !status && !put("\n", 1))
@@ -548,8 +677,16 @@ static int load(specdec *engine, const options *o)
 {
     specdec_bytes saved;
     int status = program_map_file(&saved, o->load);
+    specdec_settings free_of;
+    specdec_result result = status ? SPECDEC_OK : specdec_load(engine, saved.data, saved.size);
 
-    if (!status && specdec_load(engine, saved.data, saved.size)) {
+    if (result == SPECDEC_ERROR_MISMATCH && o->config.settings.constraint) { /* perhaps it has none: then what follows has */
+        specdec_get_settings(engine, &free_of);
+        free_of.constraint = NULL;
+        result = specdec_set(engine, &free_of);
+        result = result ? result : specdec_load(engine, saved.data, saved.size);
+    }
+    if (result) {
         fprintf(stderr, "%s: cannot load %s: %s\n", program_name, o->load, specdec_error_text(engine));
         return PROGRAM_FAILED;
     }
@@ -588,6 +725,7 @@ static int settle(specdec *engine, const options *o)
             fprintf(stderr, "%s: --stop in place of the saved stop strings\n", program_name);
     }
     s.max_tokens = o->config.settings.max_tokens; /* of this run */
+    s.constraint = o->config.settings.constraint;
     if (o->load)
         settings_tell_changes(&before, &s);
     else if ((o->chat || taken) && (s.sampling.temperature > 0 || !(o->given & SETTINGS_TEMPERATURE)))
@@ -717,7 +855,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--repeat-last-n", PROGRAM_FIELD, c, "repetition_window", NULL, 0, 0},
         {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition (auto)", 0, 0},
+         "by the model itself; repetition; what a grammar leaves no choice about (auto)", 0, 0},
         {"--retrieval", PROGRAM_FIELD, c, "retrieval", NULL, 0, 0},
         {"--retrieval-chunk", PROGRAM_FIELD, c, "retrieval_chunk", NULL, 0, 0},
         {"--tree-size", PROGRAM_FIELD, c, "tree_size", NULL, 0, 0},
@@ -735,6 +873,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with; behind --load: when what was loaded is forgotten", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
+        GRAMMAR_FLAGS(&o->grammar),
         {"--special", PROGRAM_FIELD, c, "show_special", NULL, 0, 0},
         {"--no-echo", PROGRAM_NO, &o->echo, NULL, "the prompt is not written before its continuation", 0, 0},
         {"--kv", PROGRAM_FIELD, c, "kv", NULL, 0, 0},
@@ -756,7 +895,7 @@ static int read_options(options *o, int argc, char **argv)
                           "Settings without a flag are those of the saved text (--load), else what the model's file recommends\n"
                           "(general.sampling.*), else with --chat --temp 0.8 --top-k 40 --top-p 0.95 --min-p 0.05.\n"
                           "Ctrl-C ends it early (status 130; --save and --stats are written), in a conversation on a terminal the\n"
-                          "answer alone.\n");
+                          "answer alone; there /help lists what else there is. Lines between \"\"\" and \"\"\" are one message.\n");
     o->given = settings_given(flags) | (o->verify == VERIFY_GREEDY ? SETTINGS_TEMPERATURE : 0); /* --temp 0 */
     return status == PROGRAM_GO_ON ? check(o) : status;
 }
@@ -804,7 +943,9 @@ int main(int argc, char **argv)
         if (length && prompt[length - 1] == '\n')
             length -= length > 1 && prompt[length - 2] == '\r' ? 2 : 1;
     }
-    status = open_outputs(&o, &stats, &saved);
+    status = grammar_of(&o.grammar, &o.config.settings.constraint);
+    if (!status)
+        status = open_outputs(&o, &stats, &saved);
     if (!status && o.chat && !prompt)
         o.typed = terminal_begin(); /* before the model is loaded: what is typed meanwhile waits */
     if (!status)

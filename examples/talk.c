@@ -50,7 +50,7 @@ static specdec_result answer(specdec *engine, const char *question)
 
 int main(int argc, char **argv)
 {
-    static const char *const why[] = {"", "by itself", "at a stop string", "at the limit", "with the context", "cancelled"};
+    static const char *const why[] = {"", "by itself", "at a stop string", "at the limit", "with the context", "cancelled", "by its constraint"};
     specdec_config config = {0};
     specdec_error error;
     specdec *engine;

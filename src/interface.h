@@ -255,6 +255,8 @@ typedef struct specdec_settings {
                                                nothing more can follow, the answer ends. Where only one continuation is
                                                possible, its tokens are those of the model's tokenizer. Must stay valid
                                                until other settings replace it */
+    const specdec_constraint *calls;        /* what each call of a tool obeys from where its mark is written, in answers
+                                               that are taken in parts: made of SPECDEC_CONSTRAINT_TOOLS; NULL: none */
     specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
     void *allow_data;                       /* its user_data */
 } specdec_settings;
@@ -371,9 +373,9 @@ typedef struct specdec_config {
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
-    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
-                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
-                                   if settings have one */
+    int constraints;            /* not 0: sequences may have constraints (settings.constraint, settings.allow); takes
+                                   some 200 bytes for each token of the vocabulary, and 2 KB a sequence. Set if
+                                   settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -451,6 +453,7 @@ typedef struct specdec_config {
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
     X("constraint", constraint, POINTER, 0, 0, NULL, "what an answer obeys") \
+    X("calls", calls, POINTER, 0, 0, NULL, "what calls of tools obey") \
     X("allow", allow, POINTER, 0, 0, NULL, "a function that says which tokens may follow") \
     X("allow_data", allow_data, POINTER, 0, 0, NULL, "what that function is given")
 
@@ -484,7 +487,7 @@ typedef struct specdec_config {
       "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
     X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
       "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
-      "by the model itself; repetition (auto)") \
+      "by the model itself; repetition; what a constraint leaves no choice about (auto)") \
     X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
       "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
@@ -778,6 +781,7 @@ typedef struct specdec_splitter {
     size_t length;
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
+    int started, since, name_at, name_size; /* a call has, so many bytes ago; its name in `note` */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];
@@ -1180,6 +1184,8 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_GBNF,    /* a grammar as llama.cpp has them, whose first rule is root */
     SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
     SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
+    SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as requests have
+                                   it; choices, if there are any, are the names of those that may be called */
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
@@ -1190,6 +1196,7 @@ typedef struct specdec_constraint_source {
     size_t length;              /* of so many bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
     const char *const *choices; /* (choice_count) texts to choose from */
     int choice_count;
+    const char *calls;          /* tools: how the model writes calls (specdec_model_info) */
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
 

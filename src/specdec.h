@@ -99,7 +99,8 @@
      >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
-     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
+     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
+         mask
      >>cache/ state kv reserve bytes
      >>forward/ context screen multiply rows latent streams attention recurrent step
      >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
@@ -183,6 +184,7 @@
 #include "constraint/schema.h"
 #include "constraint/values.h"
 #include "constraint/objects.h"
+#include "constraint/tools.h"
 #include "constraint/compile.h"
 #include "constraint/trie.h"
 #include "constraint/mask.h"

@@ -385,7 +385,7 @@ def test_slow(server):
     idle = [socket.create_connection(("127.0.0.1", server.port)) for i in range(40)]
     for i, s in enumerate(idle):
         s.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"[:10 + i])
-    body = json.dumps({"messages": [{"role": "user", "content": "Tell me a story"}], "stream": True, "n": 8, "max_tokens": 300, "logprobs": True,
+    body = json.dumps({"messages": [{"role": "user", "content": "Tell me a story"}], "stream": True, "n": 8, "max_tokens": 150, "logprobs": True,
                        "top_logprobs": 20, "temperature": 1, "seed": 1}).encode()
     deaf = []
     for i in range(2):
@@ -530,6 +530,28 @@ def test_limits():
     check("SIGTERM ends it with 0", server.end() == 0, server.words())
 
 
+def test_crowded():
+    """A cache that cannot hold all sequences: some wait, and all texts are those of single runs."""
+    server = Server("--slots", "6", "--cache", "640")
+    bodies = [{"messages": [{"role": "user", "content": "Tell me story %d" % i}], "max_tokens": 250, "temperature": 1, "seed": i} for i in range(6)]
+    bodies = [{**b, "logit_bias": {"2": -100}} for b in bodies] # none ends early
+    text = lambda b: server.post("/v1/chat/completions", b)[1]["choices"][0]["message"]["content"]
+    stream = lambda b: "".join(json.loads(e)["choices"][0]["delta"].get("content", "") for e in events(server, b)[:-1])
+    expected = [text(b) for b in bodies]
+    out = [None] * 6
+
+    def run(i):
+        out[i] = (stream if i % 2 else text)(bodies[i])
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    check("sequences that the cache has no room for begin anew, and write the same, streamed or not", out == expected, [(a, b) for a, b in zip(out, expected) if a != b][:1])
+    check("a server with a small cache ends with 0", server.end() == 0, server.words())
+
+
 def test_end():
     history = tempfile.mktemp()
     server = Server("--history", history, "--slots", "2")
@@ -562,6 +584,7 @@ storm(main)
 check("it ends with 0", main.end() == 0, main.words())
 test_tools()
 test_limits()
+test_crowded()
 test_end()
 print(f"serve: {passed} passed, {failed} failed, 0 skipped")
 sys.exit(failed > 0)

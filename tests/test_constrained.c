@@ -407,6 +407,135 @@ static void test_slide(void)
     free(room);
 }
 
+/* --- distributions ---------------------------------------------------------------------------------------------------- */
+
+enum { VOCAB = 301, LETTERS = 40, PROMPT = 5 };
+static const int32_t prompt_tokens[PROMPT] = {1, 270, 281, 264, 290};
+
+/* The letters a to t: each is a byte token and a word. */
+static int32_t letter(int i) { return i < 20 ? 3 + 'a' + i : 261 + 2 * (i - 20); }
+
+/* The place of a token among them; -1: it is none of them. */
+static int letter_of(int32_t token)
+{
+    int i;
+
+    for (i = 0; i < LETTERS; i++)
+        if (letter(i) == token)
+            return i;
+    return -1;
+}
+
+/* p[LETTERS] becomes what plain sampling draws from, by a row of logits, when nothing but letters may follow. */
+static void masked(const float *logits, const specdec_sampling *s, double *p)
+{
+    double best = -1e30, total = 0;
+    int i, k;
+
+    for (i = 0; i < LETTERS; i++) {
+        int above = 0;
+
+        for (k = 0; k < LETTERS; k++)
+            above += logits[letter(k)] > logits[letter(i)];
+        p[i] = !s->top_k || above < s->top_k ? (double)logits[letter(i)] / (double)s->temperature : -1e30;
+        best = p[i] > best ? p[i] : best;
+    }
+    for (i = 0; i < LETTERS; i++)
+        total += p[i] = p[i] > -1e29 ? exp(p[i] - best) : 0;
+    for (i = 0; i < LETTERS; i++)
+        p[i] /= total;
+}
+
+/* p[LETTERS * LETTERS]: the probabilities of two letters, with the word between them or nothing. */
+static void enumerate(specdec *t, const specdec_sampling *s, const int32_t *between, int count, double *p)
+{
+    static float rows[4 * VOCAB];
+    static const int32_t parents[3] = {-1, 0, 1};
+    double first[LETTERS];
+    int32_t nodes[3];
+    int i, k;
+
+    CHECK_EQUAL_INT(specdec_logits(t, NULL, NULL, 0, rows), SPECDEC_OK);
+    masked(rows, s, first);
+    for (i = 0; i < LETTERS; i++) {
+        nodes[0] = letter(i);
+        for (k = 0; k < count; k++)
+            nodes[k + 1] = between[k];
+        CHECK_EQUAL_INT(specdec_logits(t, nodes, parents, count + 1, rows), SPECDEC_OK);
+        masked(rows + (count + 1) * VOCAB, s, p + i * LETTERS);
+        for (k = 0; k < LETTERS; k++)
+            p[i * LETTERS + k] *= first[i];
+    }
+}
+
+/* The probability that draws of an engine differ so much from what was enumerated, or more. */
+static double drawn(specdec *t, const double *p, int between, long draws)
+{
+    static long counts[LETTERS * LETTERS];
+    long i;
+
+    memset(counts, 0, sizeof counts);
+    for (i = 0; i < draws; i++) {
+        const int32_t *tokens;
+        int count;
+
+        specdec_rewind(t, PROMPT);
+        t->settings.sampling.seed = (uint64_t)i + 77;
+        while (!specdec_step(t, &tokens, &count))
+            continue;
+        specdec_tokens(t, &tokens, &count);
+        if (count != PROMPT + 2 + between || letter_of(tokens[PROMPT]) < 0 || letter_of(tokens[count - 1]) < 0)
+            return -1;
+        counts[letter_of(tokens[PROMPT]) * LETTERS + letter_of(tokens[count - 1])]++;
+    }
+    return statistics_p_value(counts, p, LETTERS * LETTERS);
+}
+
+static void test_distributions(void)
+{
+    static const specdec_constraint_source shapes[2] = {
+        {SPECDEC_CONSTRAINT_REGEX, "[a-t][a-t]", SPECDEC_WHOLE_STRING, NULL, 0, 0},
+        {SPECDEC_CONSTRAINT_REGEX, "[a-t]uk[a-t]", SPECDEC_WHOLE_STRING, NULL, 0, 0}};
+    static const int32_t between[2] = {3 + 'u', 261 + 2 * 10};
+    static double p[LETTERS * LETTERS];
+    void *room = malloc(ROOM);
+    int rule, shape, filter, way;
+
+    TEST("every rule draws from the constrained, renormalised distribution: by exact enumeration, trees of 8, forced tokens");
+    for (shape = 0; shape < 2; shape++) {
+        const specdec_constraint *constraint = NULL;
+
+        CHECK_EQUAL_INT(specdec_constraint_init(&constraint, &shapes[shape], room, ROOM, &failure), SPECDEC_OK);
+        for (rule = 0; rule < SPECDEC_RULE_GREEDY; rule++) {
+            for (way = 0; way < 4; way++) { /* the draft model alone, always the same tree; or all drafters */
+                specdec_config c = config_of(way / 2 ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_MODEL, (specdec_rule)rule);
+                specdec_stats stats;
+                machine m;
+                double found;
+
+                filter = way % 2;
+                c.tree_size = 8;
+                c.policy = SPECDEC_POLICY_STATIC;
+                c.settings.constraint = constraint;
+                c.settings.sampling.temperature = 0.8f;
+                c.settings.sampling.top_k = filter ? 12 : 0;
+                if (!open_machine(&m, &c))
+                    return;
+                CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, prompt_tokens, PROMPT), SPECDEC_OK);
+                enumerate(m.first, &c.settings.sampling, between, 2 * shape, p);
+                found = drawn(m.first, p, 2 * shape, statistics_draws() / 4);
+                specdec_get_stats(m.first, &stats);
+                printf("rule %d, %s, %s, top-k %d: p %.4f, %lld of %lld draft tokens accepted\n", rule, shapes[shape].text,
+                       way / 2 ? "all drafters" : "the draft model", (int)c.settings.sampling.top_k, found, (long long)stats.accepted, (long long)stats.drafted);
+                CHECK(found > 1e-5);
+                CHECK(stats.accepted > 0 || way > 1);
+                close_machine(&m);
+            }
+        }
+    }
+    free(room);
+}
+
 /* --- what is refused ---------------------------------------------------------------------------------------------------- */
 
 static void test_refusals(void)
@@ -450,6 +579,7 @@ int main(void)
     test_answers();
     test_schedules();
     test_slide();
+    test_distributions();
     test_refusals();
     return check_report("test_constrained");
 }

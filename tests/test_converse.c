@@ -25,6 +25,7 @@ typedef struct subject {
 } subject;
 
 static specdec_error failure;
+static int make_calls; /* the engine has room for constraints */
 
 /* Starts an engine. */
 static specdec_result start(subject *s)
@@ -57,6 +58,7 @@ static specdec_result make(subject *s, const char *text, int context)
     s->config.threads = 1;
     s->config.drafting = SPECDEC_DRAFT_OFF;
     s->config.settings.max_tokens = 6;
+    s->config.constraints = make_calls;
     return start(s);
 }
 
@@ -435,6 +437,149 @@ static void test_parts(void)
     }
 }
 
+/* --- calls ---------------------------------------------------------------------------------------------------------- */
+
+#define TURNS(call) \
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + (m.content or '') }}{% for c in m.tool_calls or [] %}{% set f = c.function %}{{ " call \
+    " }}{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' }}"
+
+static const struct { const char *name, *text; } forms[] = {
+    {"hermes", TURNS("'<tool_call>\n' + {'name': f.name, 'arguments': f.arguments}|tojson + '\n</tool_call>'")},
+    {"llama3", TURNS("{'name': f.name, 'parameters': f.arguments}|tojson")},
+    {"mistral", TURNS("'[TOOL_CALLS]' + f.name + '[ARGS]' + f.arguments|tojson")},
+    {"granite", TURNS("'<|tool_call|>' + [{'name': f.name, 'arguments': f.arguments}]|tojson")},
+    {"deepseek-v3", TURNS("'<\xef\xbd\x9ctool\xe2\x96\x81" "calls\xe2\x96\x81" "begin\xef\xbd\x9c><\xef\xbd\x9ctool\xe2\x96\x81" "call\xe2\x96\x81" "begin\xef\xbd\x9c>' + f.name + '"
+                          "<\xef\xbd\x9ctool\xe2\x96\x81sep\xef\xbd\x9c>' + f.arguments|tojson + '<\xef\xbd\x9ctool\xe2\x96\x81" "call\xe2\x96\x81"
+                          "end\xef\xbd\x9c><\xef\xbd\x9ctool\xe2\x96\x81" "calls\xe2\x96\x81" "end\xef\xbd\x9c>'")},
+    {"apertus", TURNS("'<|tools_prefix|>' + [{f.name: f.arguments}]|tojson + '<|tools_suffix|>'")}};
+
+#define SCHEMA "{\"type\": \"object\", \"properties\": {\"n\": {\"type\": \"integer\", \"minimum\": 0, \"maximum\": 99}, \"u\": {\"enum\": [\"c\", " \
+               "\"f\"]}, \"s\": {\"type\": \"string\", \"maxLength\": 4}}, \"required\": [\"n\", \"u\", \"s\"], \"additionalProperties\": false}"
+
+static const char call_tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"set_heat\", \"description\": \"d\", \"parameters\": " SCHEMA "}}]";
+
+/* Compiles into memory of its own, which stays. */
+static const specdec_constraint *compile(specdec_constraint_kind kind, const char *text, const char *calls)
+{
+    const specdec_constraint *constraint = NULL;
+    specdec_constraint_source source;
+    size_t bytes = 0;
+    void *memory;
+
+    memset(&source, 0, sizeof source);
+    source.kind = kind;
+    source.text = text;
+    source.length = SPECDEC_WHOLE_STRING;
+    source.calls = calls;
+    source.compact = kind == SPECDEC_CONSTRAINT_TOOLS; /* random weights love white space */
+    CHECK_EQUAL_INT(specdec_constraint_needed(&source, &bytes, &failure), SPECDEC_OK);
+    memory = malloc(bytes);
+    CHECK_EQUAL_INT(specdec_constraint_init(&constraint, &source, memory, bytes, &failure), SPECDEC_OK);
+    return constraint;
+}
+
+/* A call as it was taken. */
+typedef struct taken {
+    char name[64], arguments[512];
+    size_t name_size, size;
+    int calls, whole;
+} taken;
+
+/* Takes an answer in parts, and the first call of it. */
+static void take_call(subject *s, taken *out)
+{
+    specdec_part part;
+    specdec_result result;
+
+    memset(out, 0, sizeof *out);
+    while ((result = specdec_next_part(s->engine, &part)) == SPECDEC_OK) {
+        out->calls = part.call + 1 > out->calls ? part.call + 1 : out->calls;
+        out->whole += part.kind == SPECDEC_PART_END;
+        if (part.kind == SPECDEC_PART_NAME && !part.call && part.text.length <= sizeof out->name - out->name_size) {
+            memcpy(out->name + out->name_size, part.text.bytes, part.text.length);
+            out->name_size += part.text.length;
+        }
+        if (part.kind == SPECDEC_PART_ARGUMENTS && !part.call && part.text.length <= sizeof out->arguments - out->size) {
+            memcpy(out->arguments + out->size, part.text.bytes, part.text.length);
+            out->size += part.text.length;
+        }
+        if (part.kind == SPECDEC_PART_END)
+            break;
+    }
+    CHECK(result == SPECDEC_OK || result == SPECDEC_DONE);
+}
+
+/* One conversation whose answer must be a call, with and without draft tokens. Returns whether the call is whole. */
+static int call_once(const char *form, const char *text, uint64_t seed, const specdec_constraint *schema)
+{
+    static int32_t plain[MOST], drafted[MOST];
+    specdec_constraint_state *state;
+    specdec_settings settings;
+    char json[1200];
+    taken out, other;
+    subject s;
+    int count, round, good = 0;
+    void *memory = malloc(specdec_constraint_state_bytes(schema));
+    const specdec_constraint *calls = compile(SPECDEC_CONSTRAINT_TOOLS, call_tools, form);
+
+    for (round = 0; round < 2; round++) {
+        specdec_model_info info;
+
+        make_calls = 1;
+        CHECK_EQUAL_INT(make(&s, text, 700), SPECDEC_OK);
+        make_calls = 0;
+        if (round) {
+            specdec_deinit(s.engine);
+            free(s.block);
+            s.config.drafting = SPECDEC_DRAFT_AUTO;
+            CHECK_EQUAL_INT(start(&s), SPECDEC_OK);
+        }
+        CHECK_EQUAL_INT(specdec_get_model_info(specdec_get_model(s.engine), &info), SPECDEC_OK);
+        CHECK(info.call_format && !strcmp(info.call_format, form));
+        specdec_get_settings(s.engine, &settings);
+        settings.calls = calls;
+        settings.max_tokens = 300;
+        settings.sampling.seed = seed;
+        settings.sampling.temperature = 1;
+        CHECK_EQUAL_INT(specdec_set(s.engine, &settings), SPECDEC_OK);
+        snprintf(json, sizeof json, "{\"messages\": [{\"role\": \"user\", \"content\": \"Heat %d\"}], \"tools\": %s, \"tool_choice\": %s}",
+                 (int)seed, call_tools, strcmp(form, "mistral") && strcmp(form, "deepseek-v3") ? "\"required\"" :
+                 "{\"type\": \"function\", \"function\": {\"name\": \"set_heat\"}}");
+        CHECK_EQUAL_INT(specdec_chat_json(s.engine, json, SPECDEC_WHOLE_STRING), SPECDEC_OK);
+        take_call(&s, round ? &other : &out);
+        count = tokens_of(&s, round ? drafted : plain);
+        if (round)
+            CHECK(out.size == other.size && out.whole == other.whole && !memcmp(out.arguments, other.arguments, out.size) &&
+                  memcmp(plain, drafted, (size_t)count * sizeof *plain) == 0);
+        stop(&s);
+    }
+    state = specdec_constraint_begin(schema, memory, specdec_constraint_state_bytes(schema));
+    CHECK_EQUAL_INT((long)specdec_constraint_advance(schema, state, out.arguments, out.size), (long)out.size);
+    CHECK_EQUAL_INT(out.calls, 1);
+    CHECK(out.name_size == 8 && !memcmp(out.name, "set_heat", 8));
+    if (out.whole) {
+        CHECK(specdec_constraint_complete(schema, state));
+        good = 1;
+    }
+    free(memory);
+    return good;
+}
+
+static void test_calls(void)
+{
+    const specdec_constraint *schema = compile(SPECDEC_CONSTRAINT_SCHEMA, SCHEMA, NULL);
+    const int rounds = check_depth() ? 8 : 2;
+    int i, whole, round;
+
+    TEST("every call that begins is one of its schema, with draft tokens as without");
+    for (i = 0; i < (int)(sizeof forms / sizeof *forms); i++) {
+        for (whole = 0, round = 0; round < rounds; round++)
+            whole += call_once(forms[i].name, forms[i].text, (uint64_t)round + 1, schema);
+        CHECK(whole > 0);
+        printf("  %s: %d of %d calls are whole\n", forms[i].name, whole, rounds);
+    }
+}
+
 /* --- what users write ---------------------------------------------------------------------------------------------- */
 
 enum { RENDERED = 1 << 19, SCRATCH = 24 << 20 };
@@ -587,6 +732,7 @@ int main(void)
     test_continued();
     test_choice();
     test_parts();
+    test_calls();
     test_forged();
     return check_report("test_converse");
 }

@@ -386,6 +386,10 @@ check "as with these flags" same "$T/flagged" "$T/out"
 run "$B/specdec" -m $DRAFT -p "Once upon a time" -n 4
 check "without such a file there are no words" silent
 
+printf '"""\nTell me\n\na story"""\n' | "$B/specdec" -m $DRAFT --chat --chat-format zephyr --temp 0 -n 8 > "$T/out" 2> "$T/err"
+"$B/specdec" -m $DRAFT --chat --chat-format zephyr --temp 0 -n 8 -p "$(printf 'Tell me\n\na story')" > "$T/flagged" 2> "$T/err"
+check "lines between triple quotation marks are one message" [ "$(cat "$T/out")" = "$(cat "$T/flagged")" ]
+
 # on a terminal
 saves() { "$B/specdec" -m $DRAFT --chat --chat-format zephyr --temp 0 -n 4 -t 1 -c 4000 --save "$T/saved" "$@" 2> "$T/err" > "$T/out"; }
 types() # STEP...: a conversation on a terminal that is saved in $T/typed
@@ -413,7 +417,25 @@ if command -v python3 > /dev/null && python3 -c 'import pty' 2> /dev/null; then
         "type $line\\n$line\\n$line\\n$line\\n$line\\nend\\n"
     typed "characters, words and lines can be erased" "Wer ist da?" 'until > ' \
         'type Nobody wants this\x15Wer was\xc3\xa4\xe2\x82\xac\x7f\x7f\x7fa\x17ist dort, or what\x17\x17\x17da?\n'
-    typed "arrows write nothing" "Who?" 'until > ' 'type W\x1b[D\x1b[1;5Ah\x1bOAo?\n'
+    typed "keys that mean nothing write nothing" "Who?" 'until > ' 'type W\x1b[1;5Ah\x1b[15~o?\n'
+    typed "arrows, Home and End move, Delete and Ctrl-K erase" "Who are you? say" 'until > ' \
+        'type are you? Say\x1b[HWho \x1b[F\x1b[D\x1b[D\x1b[Dx\x7f\x1b[3~s\x05. Now, or not\x1b[1;5D\x1b[1;5D\x1b[1;5D\x1b[D\x1b[D\x0b\n'
+    typed "a message may be begun with \"\"\" and ended so, lines later" "$(printf 'One\n\ntwo')" 'until > ' 'type """\n' 'wait 0.2' 'type One\n' 'wait 0.2' \
+        'type \n' 'wait 0.2' 'type two\n' 'wait 0.2' 'type """\n'
+    typed "Alt-Enter begins a line" "$(printf 'One\ntwo')" 'until > ' 'type One\x1b\ntwo\n'
+    types 'until > ' 'type Why?\n' 'until > ' 'type Who\x1b[A\x1b[B is\x1b[A\n' 'until > ' 'type \x04'
+    printf 'Why?\nWhy?\n' | "$B/specdec" -m $DRAFT --chat --chat-format zephyr --temp 0 -n 4 -t 1 -c 4000 --save "$T/saved" > "$T/out" 2> "$T/err"
+    check "up brings the message before, down goes back" same "$T/saved" "$T/typed"
+    types 'until > ' 'type Why?\n' 'until > ' 'type /regen\n' 'until > ' 'type /help\n' 'until > ' 'type /stats\n' 'until > ' 'type \x04'
+    check "/regen, /help and /stats are no messages" [ $? -eq 0 ]
+    check "/help lists the commands" grep -q '/save FILE' "$T/out"
+    check "/stats tells how full the context is" grep -q 'of 4000 tokens of context' "$T/out"
+    saves -p "Why?"
+    check "an answer that is given again is in the place of the first" [ "$(wc -c < "$T/saved")" -eq "$(wc -c < "$T/typed")" ]
+    types 'until > ' 'type Who?\n' 'until > ' 'type /clear\n' 'until > ' 'type Why?\n' 'until > ' "type /save $T/kept\\n" 'until saved' 'type \x04'
+    saves -p "Why?"
+    check "/clear begins anew, /save keeps" same "$T/saved" "$T/kept"
+    typed "another / is a message" "/etc is a folder?" 'until > ' 'type /etc is a folder?\n'
     typed "what is typed while the model is loaded is the first message" "Why?" 'type Why?\n' 'until > '
     check "and is not mixed with what the program says" sh -c "tr -d '\r' < '$T/out' | grep -q '^> *Why?$' || tr -d '\r' < '$T/out' | grep -q '> .*Why?$'"
     typed "Ctrl-D behind a message ends it, too" "Why?" 'until > ' 'type Why?' 'wait 0.2' 'type \x04'

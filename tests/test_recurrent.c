@@ -1,6 +1,7 @@
 /* test_recurrent.c - models with recurrent layers: trees are verified exactly, states are read and written once a step, and sequences
    that fork, rewind, are saved or cancelled go on as plain decoding does.
-   cc -O2 -pthread -I. test_recurrent.c; SPECDEC_QUICK=1 shortens. test_recurrent NAME: one test. */
+   cc -O2 -pthread -I. test_recurrent.c; SPECDEC_QUICK=1 shortens. test_recurrent NAME: one test; `texts ROUNDS`: 80 schedules
+   a round. */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "check.h"
@@ -16,15 +17,26 @@ static int quick;
 /* One of every kind of recurrent layer, and of every way in which they lie between others. */
 static const char *const names[] = {"lfm2", "qwen35", "granitehybrid", "falcon-h1", "nemotron_h"};
 enum { KINDS = sizeof names / sizeof names[0] };
-static file models[KINDS], noisy[KINDS], llama;
 
-static file recurrent_file(const char *name, int layers, float noise, uint32_t seed)
+/* Further ones that schedules run: recurrent layers with experts, latent attention, layers of several shapes that share keys and have
+   embeddings of their own, several residual streams. */
+static const char *const more_names[] = {"nemotron_h_moe", "qwen3next", "deepseek2", "gemma4", "gemma3n"};
+enum { ALL_KINDS = KINDS + sizeof more_names / sizeof more_names[0] };
+static file models[ALL_KINDS], noisy[ALL_KINDS], llama;
+static int given_rounds; /* of schedules */
+
+static const char *name_of(int kind) { return kind < KINDS ? names[kind] : more_names[kind - KINDS]; }
+
+static file recurrent_file(const char *name, int layers, float noise, uint32_t seed, int mixes)
 {
     maker_recipe r;
 
     memset(&r, 0, sizeof r);
     r.architecture = name;
-    r.experts = -1;
+    r.experts = mixes ? 0 : -1;
+    r.varied = r.sharing = strcmp(name, "gemma4") == 0;
+    r.head_dim = r.varied ? 16 : 0;
+    r.window = 24;
     r.seed = seed;
     r.output_type = 1;
     r.embedding = 32;
@@ -37,9 +49,9 @@ static void make_models(void)
 {
     int i;
 
-    for (i = 0; i < KINDS; i++) {
-        models[i] = recurrent_file(names[i], 4, 0, 21);
-        noisy[i] = recurrent_file(names[i], 4, 0.15f, 21);
+    for (i = 0; i < ALL_KINDS; i++) {
+        models[i] = recurrent_file(name_of(i), 4, 0, 21, i >= KINDS);
+        noisy[i] = recurrent_file(name_of(i), 4, 0.15f, 21, i >= KINDS);
     }
     llama = random_model(1, 0, 0);
 }
@@ -274,7 +286,7 @@ static void schedule(int kind, int drafting, int texts, float temperature, uint6
     if (drafting == 0)
         c.drafting = SPECDEC_DRAFT_NGRAM;
     else
-        c.draft = source_of(drafting == 1 ? &noisy[kind] : &llama);
+        c.draft = source_of(drafting == 1 ? &noisy[kind] : drafting == 2 ? &llama : &noisy[(kind + 1) % ALL_KINDS]);
     c.tree_size = maker_random(&state) % 2 ? 64 : 2 + (int)(maker_random(&state) % 30);
     c.tree_depth = 2 + (int)(maker_random(&state) % 12);
     c.policy = maker_random(&state) % 2 ? SPECDEC_POLICY_STATIC : SPECDEC_POLICY_DYNAMIC;
@@ -303,13 +315,13 @@ static void schedule(int kind, int drafting, int texts, float temperature, uint6
 
 static void test_texts(void)
 {
-    const int rounds = quick ? 2 : 12 * check_depth();
+    const int rounds = given_rounds ? given_rounds : quick ? 1 : 12 * check_depth();
     int kind, i, drafting;
 
     TEST("texts are those of plain decoding: greedy and coupled, n-grams, drafts that are recurrent or not, one sequence and five that fork, rewind, are saved, cancelled and closed");
-    for (kind = 0; kind < KINDS; kind++)
+    for (kind = 0; kind < ALL_KINDS; kind++)
         for (i = 0; i < rounds; i++)
-            for (drafting = 0; drafting < 3; drafting++) {
+            for (drafting = 0; drafting < 4; drafting++) {
                 schedule(kind, drafting, 1, i % 2 ? 0.9f : 0, 1000 + (uint64_t)i + check_seed());
                 schedule(kind, drafting, SEQUENCES, i % 2 ? 0 : 0.8f, 2000 + (uint64_t)i + check_seed());
             }
@@ -485,6 +497,7 @@ int main(int argc, char **argv)
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
+    given_rounds = argc > 2 ? atoi(argv[2]) : 0;
     make_models();
     for (i = 0; i < sizeof tests / sizeof tests[0]; i++)
         if (argc < 2 || strcmp(argv[1], tests[i].name) == 0)

@@ -65,6 +65,7 @@ static void engine_close(server *s, choice *c)
     specdec_close(c->sequence);
     c->sequence = NULL;
     s->running--;
+    s->crowded = 0;
 }
 
 /* Adds to the counters what a step brought to a sequence. */
@@ -373,6 +374,7 @@ static void engine_put_back(server *s)
     if (!youngest)
         return;
     engine_close(s, youngest);
+    s->crowded = 1;
     youngest->skip = youngest->tokens > youngest->skip ? youngest->tokens : youngest->skip;
     youngest->state = CHOICE_WAITING;
 }
@@ -485,16 +487,41 @@ static int engine_begin(server *s, request *r, choice *c)
     return 1;
 }
 
-/* Begins choices, those of the oldest requests first, while sequences are free. */
-static void engine_begin_all(server *s)
+/* The next choice of a request that waits, and how many of it run; NULL when none waits. */
+static choice *engine_waiting(const request *r, int *running)
 {
-    request *r;
+    choice *first = NULL;
     int i;
 
-    for (r = s->active; r; r = r->next)
-        for (i = 0; i < r->count && !r->complete; i++)
-            if (r->choices[i].state == CHOICE_WAITING && !engine_begin(s, r, &r->choices[i]))
-                return;
+    *running = 0;
+    for (i = r->count; i-- > 0 && !r->complete;)
+        if (r->choices[i].state == CHOICE_WAITING)
+            first = &r->choices[i];
+        else
+            *running += r->choices[i].state == CHOICE_RUNNING;
+    return first;
+}
+
+/* Begins choices while sequences are free: of the request that has the fewest running, of equals the oldest. So one that
+   asks for many answers does not keep others waiting for all of them. */
+static void engine_begin_all(server *s)
+{
+    for (;;) {
+        request *r, *next = NULL;
+        choice *c, *best = NULL;
+        int running, fewest = INT_MAX;
+
+        for (r = s->active; r && !(s->crowded && s->running); r = r->next) {
+            c = engine_waiting(r, &running);
+            if (c && running < fewest) {
+                fewest = running;
+                best = c;
+                next = r;
+            }
+        }
+        if (!best || !engine_begin(s, next, best))
+            return;
+    }
 }
 
 /* One step for all, and what it brought. */

@@ -125,6 +125,7 @@ typedef struct server {
 
     request *active, **active_end;  /* the engine's thread alone: requests at work, the oldest first */
     int running;                    /* sequences that are open */
+    int crowded;                    /* the cache had no room for one: no other begins until one ends */
     struct pollfd *watched;
     int watched_room;
 } server;

@@ -12,6 +12,7 @@
 #include "gbnf.h"
 #include "schema.h"
 #include "objects.h"
+#include "tools.h"
 
 SPECDEC__FOR_SIZE
 
@@ -132,7 +133,9 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
         case SPECDEC_CONSTRAINT_CHOICES: specdec__compile_choices(b, source->choices, source->choice_count); break;
         default:
             s = (specdec__schema *)(void *)specdec__build_scratch(b, sizeof *s / 4 + 1);
-            if (s)
+            if (s && source->kind == SPECDEC_CONSTRAINT_TOOLS)
+                specdec__tools_compile(s, b, source, size);
+            else if (s)
                 specdec__schema_compile(s, b, source->kind == SPECDEC_CONSTRAINT_SCHEMA ? text : NULL, size,
                                         source->compact);
         }

@@ -738,12 +738,12 @@ static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, cons
     s->bad_key = key;
 }
 
-/* Reads a schema and builds all its rules. text NULL: any value. */
-static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
-                                    int compact)
+/* Reads the text of schemas (NULL: any value), and builds what all of them use. Returns 0 when it failed. */
+static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                 int compact)
 {
     static const unsigned char anything[] = "true";
-    uint32_t i, root, term, from;
+    uint32_t i, from;
     size_t nodes;
 
     memset(s, 0, sizeof *s);
@@ -756,12 +756,11 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     nodes = s->j.count;
     s->j.nodes = (specdec__json_node *)(void *)specdec__build_scratch(b, nodes * (sizeof *s->j.nodes / 4));
     if (b->failed)
-        return;
+        return 0;
     s->j.room = nodes;
     if (!specdec__json_read(&s->j)) {
         b->at = s->j.at;
-        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
-        return;
+        return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
     }
     i = specdec__schema_get(s, 0, "$schema");
     if (i) {
@@ -780,16 +779,37 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     specdec__range_add(b, 13, 13);
     specdec__range_add(b, ' ', ' ');
     s->space = specdec__tree_set(b, from);
-    term = 0;
-    root = specdec__schema_rule(s, &term, 1);
+    return !b->failed;
+}
+
+/* Builds the rules of all conjunctions. Returns 0 when it failed. */
+static int specdec__schema_conjunctions(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    uint32_t i;
+
     for (i = 0; i < s->conjunctions.count / 3 && !b->failed; i++)
         specdec__schema_build(s, i);
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
             specdec__schema_blame(s, i - 1,
                                   b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
-        return;
+        return 0;
     }
+    return 1;
+}
+
+/* Reads a schema and builds all its rules. text NULL: any value. */
+static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                    int compact)
+{
+    uint32_t i, root, term = 0;
+
+    if (!specdec__schema_begin(s, b, text, size, compact))
+        return;
+    root = specdec__schema_rule(s, &term, 1);
+    if (!specdec__schema_conjunctions(s))
+        return;
     specdec__build_finish(b, root, s->free_space);
     for (i = 0; b->crowd && i < s->conjunctions.count / 3; i++)
         if (b->rules.data[s->conjunctions.data[3 * i + 2]] == b->crowd)

@@ -111,6 +111,7 @@ typedef struct specdec__schema {
     uint32_t *body_place;    /* and their states */
     uint32_t space;          /* a tree: white space between tokens */
     uint32_t end;            /* a final state */
+    specdec__vector roots;   /* nodes of schemas that stand for themselves: references in them begin there */
     specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
 } specdec__schema;
 
@@ -360,7 +361,19 @@ static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *t
     return best;
 }
 
-/* The innermost schema around a node that has an identifier, which fragments begin at; 0: the whole text. */
+/* Does a schema stand for itself, though it is a part of the text? */
+static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->roots.count; i++)
+        if (s->roots.data[i] == node)
+            return 1;
+    return 0;
+}
+
+/* The innermost schema around a node that has an identifier, or stands for itself, which fragments begin at; 0: the
+   whole text. */
 static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
@@ -370,7 +383,7 @@ static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
             at != 0) {
             const uint32_t id = specdec__schema_id(s, at);
 
-            if (id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#')
+            if ((id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
                 base = at;
         } else if (specdec__schema_node(s, at)->next <= node &&
                    specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {

@@ -820,8 +820,9 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if (t->handed_out < t->count && specdec__stream_counts(&t->settings)) {
-        specdec__engine_unstock(t);
+    } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
+               (t->count > count && specdec__constrained_is(&t->constrained))) {
+        specdec__engine_unstock(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)

@@ -13,7 +13,10 @@
 #include "../text/chat.h"
 #include "../text/conversation.h"
 #include "../text/answer.h"
+#include "../constraint/automaton.h"
+#include "../constraint/tools.h"
 #include "../model/model.h"
+#include "../speculation/constrained.h"
 #include "stream.h"
 #include "engine.h"
 #include "sequences.h"
@@ -306,6 +309,39 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
+/* Within a call the sequence obeys settings.calls, from where its mark was written, behind it not. What is in stock was
+   decoded otherwise. */
+static void specdec__part_obeys(specdec *t)
+{
+    specdec_splitter *s = &t->splitter;
+    const specdec_constraint *calls = t->settings.calls;
+    const char *before = s->started > 1 ? specdec__answer_bare[s->started - 2] : "";
+    const char named = (char)SPECDEC__TOOLS_NAMED;
+    const size_t since = (size_t)s->since;
+    specdec_constraint_state *state = &t->constrained.state[1];
+
+    if (!calls || !t->constrained.masker || (s->started != 0) == t->in_call)
+        return;
+    if (s->started) { /* what is behind the mark has been read */
+        specdec__vertex_begin(calls, state);
+        if (s->started < 0 &&
+            (specdec_constraint_advance(calls, state, s->note + s->name_at, (size_t)s->name_size) <
+                 (size_t)s->name_size || !specdec_constraint_advance(calls, state, &named, 1)))
+            s->started = 0; /* the model has named no tool */
+        else if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
+                 specdec_constraint_advance(calls, state, s->input - since, since) < since)
+            s->started = 0;
+        if (!s->started)
+            return;
+    }
+    if (t->handed_out < t->count)
+        specdec__engine_unstock(t);
+    t->in_call = s->started != 0;
+    specdec__stream_obey(t, &t->settings);
+    specdec__constrained_begin(&t->constrained, t->handed_out);
+    t->constrained.anchored = t->in_call;
+}
+
 /* The next part. What was handed out of the answer as bytes is taken apart first. */
 static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
 {
@@ -323,6 +359,8 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
     for (;;) {
         if (specdec__answer_next(&t->splitter, part))
             return SPECDEC_OK;
+        if (SPECDEC__CONSTRAINTS && t->parts == 1)
+            specdec__part_obeys(t);
         result = specdec__hand_out(t, work, &piece);
         if (result != SPECDEC_OK && result != SPECDEC_DONE)
             return result;

@@ -9,6 +9,7 @@
 #include "../cache/reserve.h"
 #include "../forward/context.h"
 #include "../forward/step.h"
+#include "../speculation/constrained.h"
 #include "../speculation/draft.h"
 #include "stream.h"
 #include "engine.h"
@@ -164,6 +165,7 @@ static void specdec__engine_cut(specdec *t, int keep, int follow)
     if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
         specdec__engine_retain(t);
     specdec__ahead_forget(t, keep);
+    specdec__constrained_forget(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -177,7 +179,7 @@ static void specdec__engine_cut(specdec *t, int keep, int follow)
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {
-    const int replaced = t->count - keep, from_row = t->from_row;
+    const int replaced = t->count - keep, from_row = t->from_row, closed_at = t->closed_at;
     double start = specdec__os_seconds();
     specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
     int i;
@@ -196,6 +198,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
         specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
         t->count = keep + replaced;
         t->from_row = from_row;
+        t->closed_at = closed_at;
         return result;
     }
     t->handed_out = t->count;

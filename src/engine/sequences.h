@@ -34,7 +34,6 @@ static void specdec__engine_forget(specdec *t, int count)
 
     specdec__ahead_forget(t, count);
     specdec__constrained_forget(&t->constrained, count);
-    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -232,6 +231,7 @@ static void specdec__engine_unstock(specdec *t)
     specdec__engine_disown(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
+    t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
 /* The same where such children are; else the stock stays. */
@@ -275,6 +275,8 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     if (!SPECDEC__CONSTRAINTS || !c->masker)
         return;
     specdec__constrained_begin(&t->constrained, c->from);
+    t->constrained.constraint = c->constraint;
+    t->constrained.hash = c->hash;
     t->constrained.anchored = c->anchored;
     t->constrained.length = c->length;
     t->constrained.last = c->last;
@@ -298,8 +300,6 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
-    t->closed_at = of->closed_at;
-    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;
@@ -310,6 +310,7 @@ static specdec *specdec__engine_fork(specdec *of)
     memcpy(t->piece, of->piece, of->freed);
     t->inside = of->inside;
     t->parts = of->parts;
+    t->in_call = of->in_call;
     t->splitter = of->splitter;
     memcpy(t->part_bytes, of->part_bytes, 2 * of->text_room + SPECDEC__STOP_MAX_BYTES);
     if (of->splitter.input)
@@ -321,6 +322,8 @@ static specdec *specdec__engine_fork(specdec *of)
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     return t;
 }
 

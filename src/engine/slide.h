@@ -53,6 +53,7 @@ static void specdec__engine_resume(specdec *t)
         return;
     specdec__constrained_begin(&t->constrained, t->count);
     t->constrained.anchored = 1;
+    t->closed_at = 0;
 }
 
 /* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just

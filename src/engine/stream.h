@@ -52,6 +52,7 @@ struct specdec {
     size_t text_room;
     unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
     int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
+    int in_call;                 /* a call that settings.calls constrains is being decoded */
     size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
 
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
@@ -211,28 +212,37 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
-    if (!settings->constraint && !settings->allow)
+    if (!settings->constraint && !settings->calls && !settings->allow)
         return SPECDEC_OK;
     if (!SPECDEC__CONSTRAINTS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
-    if (settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.constraint is no constraint");
+    if ((settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC) ||
+        (settings->calls && settings->calls->magic != SPECDEC__CONSTRAINT_MAGIC))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.constraint or settings.calls is no constraint");
     if (!room)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a constraint, though config.constraints is 0");
     return SPECDEC_OK;
 }
 
-/* The hash of what an answer is to obey; 0: nothing. */
-SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec_settings *settings)
+/* What an answer is to obey by settings: within a call what calls do. */
+SPECDEC__INLINE const specdec_constraint *specdec__stream_wants(const specdec *t, const specdec_settings *settings)
 {
-    return SPECDEC__CONSTRAINTS && settings->constraint ? settings->constraint->hash | 1 : 0;
+    return t->in_call ? settings->calls : settings->constraint;
+}
+
+/* The hash of that; 0: nothing. */
+SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec *t, const specdec_settings *settings)
+{
+    const specdec_constraint *wanted = specdec__stream_wants(t, settings);
+
+    return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
 /* Is it what answers of a text obey already? */
 static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
-           specdec__stream_hash(settings) == t->constrained.hash;
+           specdec__stream_hash(t, settings) == t->constrained.hash;
 }
 
 /* What the tokens of a text are limited by; NULL: nothing. */
@@ -252,8 +262,8 @@ static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
         specdec__constrained_begin(c, t->handed_out);
         t->closed_at = 0;
     }
-    c->constraint = settings->constraint;
-    c->hash = specdec__stream_hash(settings);
+    c->constraint = specdec__stream_wants(t, settings);
+    c->hash = specdec__stream_hash(t, settings);
     c->allow = settings->allow;
     c->allow_data = settings->allow_data;
     c->ends = t->ends;
@@ -349,11 +359,12 @@ static void specdec__stream_answer(specdec *t)
     t->slid = 0;
     t->finished = 0;
     t->closed_at = 0;
+    t->inside = t->parts = t->in_call = 0;
+    specdec__stream_obey(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
-    t->inside = t->parts = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }

@@ -313,8 +313,17 @@ static void specdec__answer_call(specdec_splitter *s, int state)
     s->call = s->calls_begun++;
 }
 
+/* What a call is constrained by begins here: behind its mark (1), in the object without a mark of a number (2..), or
+   behind its name (-1). */
+static void specdec__answer_starts(specdec_splitter *s, int how)
+{
+    s->started = how;
+    s->since = 0;
+}
+
 static void specdec__answer_whole(specdec_splitter *s)
 {
+    s->started = 0;
     specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
     specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
 }
@@ -341,6 +350,9 @@ static void specdec__answer_named(specdec_splitter *s)
             end = s->noted;
     }
     specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
+    s->name_at = from;
+    s->name_size = end - from;
+    specdec__answer_starts(s, row->form == SPECDEC__CALLS_NAMED ? -1 : 0);
     specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);
@@ -701,6 +713,9 @@ static void specdec__answer_message(specdec_splitter *s)
     if (to) {
         s->call = s->calls_begun++;
         specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
+        s->name_at = (int)(to - s->note);
+        s->name_size = size;
+        specdec__answer_starts(s, -1);
         s->flags = SPECDEC__ANSWER_CALLING;
     } else if (thought) {
         s->flags = SPECDEC__ANSWER_INSIDE;
@@ -745,6 +760,8 @@ static void specdec__answer_marked(specdec_splitter *s, int section)
         specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
     else
         specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+    if (!section && row->form == SPECDEC__CALLS_JSON)
+        specdec__answer_starts(s, 1);
     s->flags = 0;
 }
 
@@ -791,6 +808,7 @@ static void specdec__answer_text(specdec_splitter *s)
         } else {
             memcpy(begun, marks[found], strlen(marks[found]) + 1);
             specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            specdec__answer_starts(s, found - 6);
             s->stack = 0;
             for (i = 1; begun[i]; i++)
                 specdec__answer_object(s, (unsigned char)begun[i]);
@@ -828,6 +846,10 @@ static void specdec__answer_between(specdec_splitter *s)
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
             specdec__answer_shift(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
+            if (!s->started) { /* another object of a list */
+                specdec__answer_starts(s, 1);
+                s->since = 1;
+            }
             specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
         } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || (c | 32) >= 'a') && (c | 32) <= 'z') {
@@ -836,6 +858,7 @@ static void specdec__answer_between(specdec_splitter *s)
         } else {
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP;
+            s->started = 0;
             specdec__answer_text(s);
         }
     }
@@ -960,6 +983,7 @@ static void specdec__answer_arguments(specdec_splitter *s)
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
         s->state = SPECDEC__ANSWER_BETWEEN; /* there are none */
+        s->started = 0;
         specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
         specdec__answer_between(s);
         return;
@@ -1001,7 +1025,7 @@ static void specdec__answer_channels(specdec_splitter *s)
             if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
                 specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
             s->state = SPECDEC__ANSWER_HEADER;
-            s->flags = s->noted = 0;
+            s->flags = s->noted = s->started = 0;
         }
     }
 }
@@ -1063,6 +1087,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
             s->hold[s->held++] = *s->input++;
             s->length--;
+            s->since++;
             specdec__answer_step(s);
         }
         if (s->ended && !s->length && !s->queued) {

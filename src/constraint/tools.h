@@ -1,0 +1,158 @@
+/* =====================================================================================================================
+ * >>constraint/tools: calls of tools: the union of their schemas, in the form in which a model writes calls.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../text/json.h"
+#include "../text/answer.h"
+#include "automaton.h"
+#include "build.h"
+#include "finish.h"
+#include "strings.h"
+#include "schema.h"
+#include "values.h"
+#include "objects.h"
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__TOOLS_NAMED 1u /* the byte between a name and its arguments, where their mark is read elsewhere */
+
+/* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
+   the part has it. */
+static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char *text)
+{
+    int string = 0;
+
+    for (; *text && !s->b->failed; text++) {
+        const int punctuation = !string && strchr("{}[],:", *text) != NULL;
+
+        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* of which models write one, if any */
+            specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
+            continue;
+        }
+        if (punctuation)
+            specdec__literal_space(s, all);
+        specdec__literal_byte(s, all, (unsigned char)*text);
+        if (punctuation)
+            specdec__literal_space(s, all);
+        string ^= *text == '"';
+    }
+}
+
+/* The schema of a tool's arguments, and the node of its name; 0: it has none, so that its arguments are {}. */
+static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
+{
+    uint32_t function = specdec__schema_get(s, tool, "function"), parameters;
+
+    function = function ? function : tool;
+    *name = specdec__schema_get(s, function, "name");
+    if (!*name || specdec__schema_node(s, *name)->kind != SPECDEC__JSON_STRING)
+        specdec__schema_fail(s, tool, "name", SPECDEC_ERROR_FORMAT, "a tool has no name");
+    parameters = specdec__schema_get(s, function, "parameters");
+    return parameters && specdec__schema_node(s, parameters)->kind == SPECDEC__JSON_OBJECT &&
+                   specdec__schema_node(s, parameters)->count
+               ? parameters : 0;
+}
+
+/* Is a tool among those that are chosen? */
+static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (specdec__json_says(&s->j, name, choices[i], strlen(choices[i])))
+            return 1;
+    return !count;
+}
+
+/* A call of a tool, from behind the mark that begins it to the end of its arguments. rule 0: it has none. */
+static uint32_t specdec__tools_call(specdec__schema *s, const specdec__calls *row, uint32_t name, uint32_t rule)
+{
+    specdec__build *b = s->b;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    const int json = row->form == SPECDEC__CALLS_JSON;
+
+    if (json)
+        specdec__tools_literal(s, all, strchr(row->begin, '{'));
+    specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
+    specdec__literal_byte(s, all, json ? '"' : SPECDEC__TOOLS_NAMED);
+    if (json)
+        specdec__tools_literal(s, all, row->behind + 1);
+    if (rule)
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
+    else
+        specdec__tools_literal(s, all, "{}");
+    if (json)
+        specdec__tools_literal(s, all, "}");
+    return all;
+}
+
+/* Do calls of this form stand in a list? */
+static int specdec__tools_lists(const specdec__calls *row)
+{
+    const char *mark = row->form == SPECDEC__CALLS_JSON ? strstr(row->begin, row->mark) : NULL;
+    const char *from = mark ? mark + strlen(row->mark) : row->begin, *object = strchr(from, '{');
+
+    return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
+}
+
+/* Compiles the calls of tools, a JSON array as requests have it, for a row of the table of calls. */
+static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
+                                   size_t size)
+{
+    const specdec__calls *row = source->calls ? specdec__answer_calls(source->calls) : NULL;
+    uint32_t tool = 0, name, root, any, all, i = 0;
+    specdec__vector rules;
+
+    if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
+        return;
+    if (!row || (row->form > SPECDEC__CALLS_NAMED && row->form != SPECDEC__CALLS_CHANNEL)) {
+        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "calls of this form are not constrained");
+        return;
+    }
+    if (specdec__schema_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, 0)->count) {
+        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
+        return;
+    }
+    memset(&rules, 0, sizeof rules);
+    root = specdec__build_rule(b);
+    while (specdec__schema_each(s, 0, &tool) && !b->failed) {
+        uint32_t schema = specdec__tools_schema(s, tool, &name), term = schema << 1;
+
+        if (!b->failed && schema && specdec__tools_chosen(s, name, source->choices, source->choice_count)) {
+            specdec__vector_push(b, &s->roots, schema);
+            specdec__vector_push(b, &rules, specdec__schema_rule(s, &term, 1));
+        } else {
+            specdec__vector_push(b, &rules, 0);
+        }
+    }
+    if (b->failed || !specdec__schema_conjunctions(s))
+        return;
+    any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    for (tool = 0; specdec__schema_each(s, 0, &tool) && !b->failed; i++) {
+        specdec__tools_schema(s, tool, &name);
+        if (specdec__tools_chosen(s, name, source->choices, source->choice_count))
+            specdec__tree_prepend(b, any, specdec__tools_call(s, row, name, rules.data[i]));
+    }
+    if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD]) {
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, "no tool has such a name");
+        return;
+    }
+    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+    if (specdec__tools_lists(row)) { /* which has begun already before the second call */
+        const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+        specdec__literal_byte(s, bracket, '[');
+        specdec__literal_space(s, bracket);
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, bracket, 0, 1));
+    }
+    specdec__tree_prepend(b, all, any);
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+    if (specdec__build_expression(b, root, all))
+        specdec__build_finish(b, root, s->free_space);
+}
+
+SPECDEC__FOR_SPEED
