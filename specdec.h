@@ -99,7 +99,8 @@
      >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
-     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects compile trie mask
+     >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
+         mask
      >>cache/ state kv reserve bytes
      >>forward/ context screen multiply rows latent streams attention recurrent step
      >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
@@ -366,6 +367,8 @@ typedef struct specdec_settings {
                                                nothing more can follow, the answer ends. Where only one continuation is
                                                possible, its tokens are those of the model's tokenizer. Must stay valid
                                                until other settings replace it */
+    const specdec_constraint *calls;        /* what each call of a tool obeys from where its mark is written, in answers
+                                               that are taken in parts: made of SPECDEC_CONSTRAINT_TOOLS; NULL: none */
     specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
     void *allow_data;                       /* its user_data */
 } specdec_settings;
@@ -482,9 +485,9 @@ typedef struct specdec_config {
                                    cut, to go on from there; 0: a quarter of the context, at least 256 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
-    int constraints;            /* not 0: texts may have constraints (settings.constraint, settings.allow), for which
-                                   there is room: some 40 bytes for each token of the vocabulary, and 2 KB a text. Set
-                                   if settings have one */
+    int constraints;            /* not 0: sequences may have constraints (settings.constraint, settings.allow); takes
+                                   some 200 bytes for each token of the vocabulary, and 2 KB a sequence. Set if
+                                   settings have one */
     int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -562,6 +565,7 @@ typedef struct specdec_config {
     X("top_logprobs", top_logprobs, INTEGER, -1, SPECDEC_MAX_LOGPROBS, NULL, \
       "log-probabilities come with the N best; 0: all that are kept (logprobs), -1: none are worked out (0)") \
     X("constraint", constraint, POINTER, 0, 0, NULL, "what an answer obeys") \
+    X("calls", calls, POINTER, 0, 0, NULL, "what calls of tools obey") \
     X("allow", allow, POINTER, 0, 0, NULL, "a function that says which tokens may follow") \
     X("allow_data", allow_data, POINTER, 0, 0, NULL, "what that function is given")
 
@@ -595,7 +599,7 @@ typedef struct specdec_config {
       "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
     X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
       "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
-      "by the model itself; repetition (auto)") \
+      "by the model itself; repetition; what a constraint leaves no choice about (auto)") \
     X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
       "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
@@ -889,6 +893,7 @@ typedef struct specdec_splitter {
     size_t length;
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
+    int started, since, name_at, name_size; /* a call has, so many bytes ago; its name in `note` */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];
@@ -1291,6 +1296,8 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_GBNF,    /* a grammar as llama.cpp has them, whose first rule is root */
     SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
     SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
+    SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as requests have
+                                   it; choices, if there are any, are the names of those that may be called */
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
@@ -1301,6 +1308,7 @@ typedef struct specdec_constraint_source {
     size_t length;              /* of so many bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
     const char *const *choices; /* (choice_count) texts to choose from */
     int choice_count;
+    const char *calls;          /* tools: how the model writes calls (specdec_model_info) */
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
 
@@ -18808,8 +18816,17 @@ static void specdec__answer_call(specdec_splitter *s, int state)
     s->call = s->calls_begun++;
 }
 
+/* What a call is constrained by begins here: behind its mark (1), in the object without a mark of a number (2..), or
+   behind its name (-1). */
+static void specdec__answer_starts(specdec_splitter *s, int how)
+{
+    s->started = how;
+    s->since = 0;
+}
+
 static void specdec__answer_whole(specdec_splitter *s)
 {
+    s->started = 0;
     specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
     specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
 }
@@ -18836,6 +18853,9 @@ static void specdec__answer_named(specdec_splitter *s)
             end = s->noted;
     }
     specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
+    s->name_at = from;
+    s->name_size = end - from;
+    specdec__answer_starts(s, row->form == SPECDEC__CALLS_NAMED ? -1 : 0);
     specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);
@@ -19196,6 +19216,9 @@ static void specdec__answer_message(specdec_splitter *s)
     if (to) {
         s->call = s->calls_begun++;
         specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
+        s->name_at = (int)(to - s->note);
+        s->name_size = size;
+        specdec__answer_starts(s, -1);
         s->flags = SPECDEC__ANSWER_CALLING;
     } else if (thought) {
         s->flags = SPECDEC__ANSWER_INSIDE;
@@ -19240,6 +19263,8 @@ static void specdec__answer_marked(specdec_splitter *s, int section)
         specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
     else
         specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+    if (!section && row->form == SPECDEC__CALLS_JSON)
+        specdec__answer_starts(s, 1);
     s->flags = 0;
 }
 
@@ -19286,6 +19311,7 @@ static void specdec__answer_text(specdec_splitter *s)
         } else {
             memcpy(begun, marks[found], strlen(marks[found]) + 1);
             specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            specdec__answer_starts(s, found - 6);
             s->stack = 0;
             for (i = 1; begun[i]; i++)
                 specdec__answer_object(s, (unsigned char)begun[i]);
@@ -19323,6 +19349,10 @@ static void specdec__answer_between(specdec_splitter *s)
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
             specdec__answer_shift(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
+            if (!s->started) { /* another object of a list */
+                specdec__answer_starts(s, 1);
+                s->since = 1;
+            }
             specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
         } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || (c | 32) >= 'a') && (c | 32) <= 'z') {
@@ -19331,6 +19361,7 @@ static void specdec__answer_between(specdec_splitter *s)
         } else {
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP;
+            s->started = 0;
             specdec__answer_text(s);
         }
     }
@@ -19455,6 +19486,7 @@ static void specdec__answer_arguments(specdec_splitter *s)
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
         s->state = SPECDEC__ANSWER_BETWEEN; /* there are none */
+        s->started = 0;
         specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
         specdec__answer_between(s);
         return;
@@ -19496,7 +19528,7 @@ static void specdec__answer_channels(specdec_splitter *s)
             if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
                 specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
             s->state = SPECDEC__ANSWER_HEADER;
-            s->flags = s->noted = 0;
+            s->flags = s->noted = s->started = 0;
         }
     }
 }
@@ -19558,6 +19590,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
             s->hold[s->held++] = *s->input++;
             s->length--;
+            s->since++;
             specdec__answer_step(s);
         }
         if (s->ended && !s->length && !s->queued) {
@@ -29963,6 +29996,7 @@ typedef struct specdec__schema {
     uint32_t *body_place;    /* and their states */
     uint32_t space;          /* a tree: white space between tokens */
     uint32_t end;            /* a final state */
+    specdec__vector roots;   /* nodes of schemas that stand for themselves: references in them begin there */
     specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
 } specdec__schema;
 
@@ -30212,7 +30246,19 @@ static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *t
     return best;
 }
 
-/* The innermost schema around a node that has an identifier, which fragments begin at; 0: the whole text. */
+/* Does a schema stand for itself, though it is a part of the text? */
+static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->roots.count; i++)
+        if (s->roots.data[i] == node)
+            return 1;
+    return 0;
+}
+
+/* The innermost schema around a node that has an identifier, or stands for itself, which fragments begin at; 0: the
+   whole text. */
 static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
@@ -30222,7 +30268,7 @@ static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
             at != 0) {
             const uint32_t id = specdec__schema_id(s, at);
 
-            if (id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#')
+            if ((id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
                 base = at;
         } else if (specdec__schema_node(s, at)->next <= node &&
                    specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
@@ -32147,12 +32193,12 @@ static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, cons
     s->bad_key = key;
 }
 
-/* Reads a schema and builds all its rules. text NULL: any value. */
-static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
-                                    int compact)
+/* Reads the text of schemas (NULL: any value), and builds what all of them use. Returns 0 when it failed. */
+static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                 int compact)
 {
     static const unsigned char anything[] = "true";
-    uint32_t i, root, term, from;
+    uint32_t i, from;
     size_t nodes;
 
     memset(s, 0, sizeof *s);
@@ -32165,12 +32211,11 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     nodes = s->j.count;
     s->j.nodes = (specdec__json_node *)(void *)specdec__build_scratch(b, nodes * (sizeof *s->j.nodes / 4));
     if (b->failed)
-        return;
+        return 0;
     s->j.room = nodes;
     if (!specdec__json_read(&s->j)) {
         b->at = s->j.at;
-        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
-        return;
+        return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
     }
     i = specdec__schema_get(s, 0, "$schema");
     if (i) {
@@ -32189,20 +32234,188 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     specdec__range_add(b, 13, 13);
     specdec__range_add(b, ' ', ' ');
     s->space = specdec__tree_set(b, from);
-    term = 0;
-    root = specdec__schema_rule(s, &term, 1);
+    return !b->failed;
+}
+
+/* Builds the rules of all conjunctions. Returns 0 when it failed. */
+static int specdec__schema_conjunctions(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    uint32_t i;
+
     for (i = 0; i < s->conjunctions.count / 3 && !b->failed; i++)
         specdec__schema_build(s, i);
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
             specdec__schema_blame(s, i - 1,
                                   b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
-        return;
+        return 0;
     }
+    return 1;
+}
+
+/* Reads a schema and builds all its rules. text NULL: any value. */
+static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                    int compact)
+{
+    uint32_t i, root, term = 0;
+
+    if (!specdec__schema_begin(s, b, text, size, compact))
+        return;
+    root = specdec__schema_rule(s, &term, 1);
+    if (!specdec__schema_conjunctions(s))
+        return;
     specdec__build_finish(b, root, s->free_space);
     for (i = 0; b->crowd && i < s->conjunctions.count / 3; i++)
         if (b->rules.data[s->conjunctions.data[3 * i + 2]] == b->crowd)
             specdec__schema_blame(s, i, "anyOf, oneOf or not");
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>constraint/tools: calls of tools: the union of their schemas, in the form in which a model writes calls.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__TOOLS_NAMED 1u /* the byte between a name and its arguments, where their mark is read elsewhere */
+
+/* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
+   the part has it. */
+static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char *text)
+{
+    int string = 0;
+
+    for (; *text && !s->b->failed; text++) {
+        const int punctuation = !string && strchr("{}[],:", *text) != NULL;
+
+        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* of which models write one, if any */
+            specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
+            continue;
+        }
+        if (punctuation)
+            specdec__literal_space(s, all);
+        specdec__literal_byte(s, all, (unsigned char)*text);
+        if (punctuation)
+            specdec__literal_space(s, all);
+        string ^= *text == '"';
+    }
+}
+
+/* The schema of a tool's arguments, and the node of its name; 0: it has none, so that its arguments are {}. */
+static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
+{
+    uint32_t function = specdec__schema_get(s, tool, "function"), parameters;
+
+    function = function ? function : tool;
+    *name = specdec__schema_get(s, function, "name");
+    if (!*name || specdec__schema_node(s, *name)->kind != SPECDEC__JSON_STRING)
+        specdec__schema_fail(s, tool, "name", SPECDEC_ERROR_FORMAT, "a tool has no name");
+    parameters = specdec__schema_get(s, function, "parameters");
+    return parameters && specdec__schema_node(s, parameters)->kind == SPECDEC__JSON_OBJECT &&
+                   specdec__schema_node(s, parameters)->count
+               ? parameters : 0;
+}
+
+/* Is a tool among those that are chosen? */
+static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (specdec__json_says(&s->j, name, choices[i], strlen(choices[i])))
+            return 1;
+    return !count;
+}
+
+/* A call of a tool, from behind the mark that begins it to the end of its arguments. rule 0: it has none. */
+static uint32_t specdec__tools_call(specdec__schema *s, const specdec__calls *row, uint32_t name, uint32_t rule)
+{
+    specdec__build *b = s->b;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    const int json = row->form == SPECDEC__CALLS_JSON;
+
+    if (json)
+        specdec__tools_literal(s, all, strchr(row->begin, '{'));
+    specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
+    specdec__literal_byte(s, all, json ? '"' : SPECDEC__TOOLS_NAMED);
+    if (json)
+        specdec__tools_literal(s, all, row->behind + 1);
+    if (rule)
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
+    else
+        specdec__tools_literal(s, all, "{}");
+    if (json)
+        specdec__tools_literal(s, all, "}");
+    return all;
+}
+
+/* Do calls of this form stand in a list? */
+static int specdec__tools_lists(const specdec__calls *row)
+{
+    const char *mark = row->form == SPECDEC__CALLS_JSON ? strstr(row->begin, row->mark) : NULL;
+    const char *from = mark ? mark + strlen(row->mark) : row->begin, *object = strchr(from, '{');
+
+    return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
+}
+
+/* Compiles the calls of tools, a JSON array as requests have it, for a row of the table of calls. */
+static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
+                                   size_t size)
+{
+    const specdec__calls *row = source->calls ? specdec__answer_calls(source->calls) : NULL;
+    uint32_t tool = 0, name, root, any, all, i = 0;
+    specdec__vector rules;
+
+    if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
+        return;
+    if (!row || (row->form > SPECDEC__CALLS_NAMED && row->form != SPECDEC__CALLS_CHANNEL)) {
+        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "calls of this form are not constrained");
+        return;
+    }
+    if (specdec__schema_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, 0)->count) {
+        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
+        return;
+    }
+    memset(&rules, 0, sizeof rules);
+    root = specdec__build_rule(b);
+    while (specdec__schema_each(s, 0, &tool) && !b->failed) {
+        uint32_t schema = specdec__tools_schema(s, tool, &name), term = schema << 1;
+
+        if (!b->failed && schema && specdec__tools_chosen(s, name, source->choices, source->choice_count)) {
+            specdec__vector_push(b, &s->roots, schema);
+            specdec__vector_push(b, &rules, specdec__schema_rule(s, &term, 1));
+        } else {
+            specdec__vector_push(b, &rules, 0);
+        }
+    }
+    if (b->failed || !specdec__schema_conjunctions(s))
+        return;
+    any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    for (tool = 0; specdec__schema_each(s, 0, &tool) && !b->failed; i++) {
+        specdec__tools_schema(s, tool, &name);
+        if (specdec__tools_chosen(s, name, source->choices, source->choice_count))
+            specdec__tree_prepend(b, any, specdec__tools_call(s, row, name, rules.data[i]));
+    }
+    if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD]) {
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, "no tool has such a name");
+        return;
+    }
+    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+    if (specdec__tools_lists(row)) { /* which has begun already before the second call */
+        const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+        specdec__literal_byte(s, bracket, '[');
+        specdec__literal_space(s, bracket);
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, bracket, 0, 1));
+    }
+    specdec__tree_prepend(b, all, any);
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+    if (specdec__build_expression(b, root, all))
+        specdec__build_finish(b, root, s->free_space);
 }
 
 SPECDEC__FOR_SPEED
@@ -32330,7 +32543,9 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
         case SPECDEC_CONSTRAINT_CHOICES: specdec__compile_choices(b, source->choices, source->choice_count); break;
         default:
             s = (specdec__schema *)(void *)specdec__build_scratch(b, sizeof *s / 4 + 1);
-            if (s)
+            if (s && source->kind == SPECDEC_CONSTRAINT_TOOLS)
+                specdec__tools_compile(s, b, source, size);
+            else if (s)
                 specdec__schema_compile(s, b, source->kind == SPECDEC_CONSTRAINT_SCHEMA ? text : NULL, size,
                                         source->compact);
         }
@@ -47921,6 +48136,7 @@ struct specdec {
     size_t text_room;
     unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
     int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
+    int in_call;                 /* a call that settings.calls constrains is being decoded */
     size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
 
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
@@ -48080,28 +48296,37 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
-    if (!settings->constraint && !settings->allow)
+    if (!settings->constraint && !settings->calls && !settings->allow)
         return SPECDEC_OK;
     if (!SPECDEC__CONSTRAINTS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
-    if (settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.constraint is no constraint");
+    if ((settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC) ||
+        (settings->calls && settings->calls->magic != SPECDEC__CONSTRAINT_MAGIC))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.constraint or settings.calls is no constraint");
     if (!room)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a constraint, though config.constraints is 0");
     return SPECDEC_OK;
 }
 
-/* The hash of what an answer is to obey; 0: nothing. */
-SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec_settings *settings)
+/* What an answer is to obey by settings: within a call what calls do. */
+SPECDEC__INLINE const specdec_constraint *specdec__stream_wants(const specdec *t, const specdec_settings *settings)
 {
-    return SPECDEC__CONSTRAINTS && settings->constraint ? settings->constraint->hash | 1 : 0;
+    return t->in_call ? settings->calls : settings->constraint;
+}
+
+/* The hash of that; 0: nothing. */
+SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec *t, const specdec_settings *settings)
+{
+    const specdec_constraint *wanted = specdec__stream_wants(t, settings);
+
+    return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
 /* Is it what answers of a text obey already? */
 static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
-           specdec__stream_hash(settings) == t->constrained.hash;
+           specdec__stream_hash(t, settings) == t->constrained.hash;
 }
 
 /* What the tokens of a text are limited by; NULL: nothing. */
@@ -48121,8 +48346,8 @@ static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
         specdec__constrained_begin(c, t->handed_out);
         t->closed_at = 0;
     }
-    c->constraint = settings->constraint;
-    c->hash = specdec__stream_hash(settings);
+    c->constraint = specdec__stream_wants(t, settings);
+    c->hash = specdec__stream_hash(t, settings);
     c->allow = settings->allow;
     c->allow_data = settings->allow_data;
     c->ends = t->ends;
@@ -48218,11 +48443,12 @@ static void specdec__stream_answer(specdec *t)
     t->slid = 0;
     t->finished = 0;
     t->closed_at = 0;
+    t->inside = t->parts = t->in_call = 0;
+    specdec__stream_obey(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.cut = 0;
     t->freed = 0;
-    t->inside = t->parts = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }
@@ -48700,7 +48926,8 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
-    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.allow);
+    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.calls ||
+                                             c->settings.allow);
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
@@ -49225,7 +49452,6 @@ static void specdec__engine_forget(specdec *t, int count)
 
     specdec__ahead_forget(t, count);
     specdec__constrained_forget(&t->constrained, count);
-    t->closed_at = t->closed_at > count ? 0 : t->closed_at;
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -49423,6 +49649,7 @@ static void specdec__engine_unstock(specdec *t)
     specdec__engine_disown(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
+    t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
 /* The same where such children are; else the stock stays. */
@@ -49466,6 +49693,8 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     if (!SPECDEC__CONSTRAINTS || !c->masker)
         return;
     specdec__constrained_begin(&t->constrained, c->from);
+    t->constrained.constraint = c->constraint;
+    t->constrained.hash = c->hash;
     t->constrained.anchored = c->anchored;
     t->constrained.length = c->length;
     t->constrained.last = c->last;
@@ -49489,8 +49718,6 @@ static specdec *specdec__engine_fork(specdec *of)
     t->answer_from = of->answer_from;
     t->slid = of->slid;
     t->finished = of->finished;
-    t->closed_at = of->closed_at;
-    specdec__engine_fork_constraint(t, of);
     t->depth = of->depth;
     t->forks = of->forks;
     t->placed = of->placed;
@@ -49501,6 +49728,7 @@ static specdec *specdec__engine_fork(specdec *of)
     memcpy(t->piece, of->piece, of->freed);
     t->inside = of->inside;
     t->parts = of->parts;
+    t->in_call = of->in_call;
     t->splitter = of->splitter;
     memcpy(t->part_bytes, of->part_bytes, 2 * of->text_room + SPECDEC__STOP_MAX_BYTES);
     if (of->splitter.input)
@@ -49512,6 +49740,8 @@ static specdec *specdec__engine_fork(specdec *of)
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    t->closed_at = of->closed_at;
+    specdec__engine_fork_constraint(t, of);
     return t;
 }
 
@@ -49910,6 +50140,7 @@ static void specdec__engine_cut(specdec *t, int keep, int follow)
     if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
         specdec__engine_retain(t);
     specdec__ahead_forget(t, keep);
+    specdec__constrained_forget(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -49923,7 +50154,7 @@ static void specdec__engine_cut(specdec *t, int keep, int follow)
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {
-    const int replaced = t->count - keep, from_row = t->from_row;
+    const int replaced = t->count - keep, from_row = t->from_row, closed_at = t->closed_at;
     double start = specdec__os_seconds();
     specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
     int i;
@@ -49942,6 +50173,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
         specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
         t->count = keep + replaced;
         t->from_row = from_row;
+        t->closed_at = closed_at;
         return result;
     }
     t->handed_out = t->count;
@@ -50013,6 +50245,7 @@ static void specdec__engine_resume(specdec *t)
         return;
     specdec__constrained_begin(&t->constrained, t->count);
     t->constrained.anchored = 1;
+    t->closed_at = 0;
 }
 
 /* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
@@ -55493,8 +55726,9 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if (t->handed_out < t->count && specdec__stream_counts(&t->settings)) {
-        specdec__engine_unstock(t);
+    } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
+               (t->count > count && specdec__constrained_is(&t->constrained))) {
+        specdec__engine_unstock(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)
@@ -55942,6 +56176,39 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
+/* Within a call the sequence obeys settings.calls, from where its mark was written, behind it not. What is in stock was
+   decoded otherwise. */
+static void specdec__part_obeys(specdec *t)
+{
+    specdec_splitter *s = &t->splitter;
+    const specdec_constraint *calls = t->settings.calls;
+    const char *before = s->started > 1 ? specdec__answer_bare[s->started - 2] : "";
+    const char named = (char)SPECDEC__TOOLS_NAMED;
+    const size_t since = (size_t)s->since;
+    specdec_constraint_state *state = &t->constrained.state[1];
+
+    if (!calls || !t->constrained.masker || (s->started != 0) == t->in_call)
+        return;
+    if (s->started) { /* what is behind the mark has been read */
+        specdec__vertex_begin(calls, state);
+        if (s->started < 0 &&
+            (specdec_constraint_advance(calls, state, s->note + s->name_at, (size_t)s->name_size) <
+                 (size_t)s->name_size || !specdec_constraint_advance(calls, state, &named, 1)))
+            s->started = 0; /* the model has named no tool */
+        else if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
+                 specdec_constraint_advance(calls, state, s->input - since, since) < since)
+            s->started = 0;
+        if (!s->started)
+            return;
+    }
+    if (t->handed_out < t->count)
+        specdec__engine_unstock(t);
+    t->in_call = s->started != 0;
+    specdec__stream_obey(t, &t->settings);
+    specdec__constrained_begin(&t->constrained, t->handed_out);
+    t->constrained.anchored = t->in_call;
+}
+
 /* The next part. What was handed out of the answer as bytes is taken apart first. */
 static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
 {
@@ -55959,6 +56226,8 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
     for (;;) {
         if (specdec__answer_next(&t->splitter, part))
             return SPECDEC_OK;
+        if (SPECDEC__CONSTRAINTS && t->parts == 1)
+            specdec__part_obeys(t);
         result = specdec__hand_out(t, work, &piece);
         if (result != SPECDEC_OK && result != SPECDEC_DONE)
             return result;
