@@ -8834,6 +8834,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
     int g;
 
     SPECDEC__UNROLL
+    for (g = 0; lower && g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
+        _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    SPECDEC__UNROLL
     for (g = 0; g < 8; g++) {
         if (lower) {
             low = specdec__avx512_move_bit(specdec__avx512_load_bytes(lower), g, 0);
@@ -49314,13 +49317,17 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
-/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Only where the
-   instruction set has kernels for them, unless the caller says so. */
+/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Without being told,
+   only where the instruction set has kernels for them and sequences as the configuration has them can use bounds:
+   planes take longer to read whole. */
 static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
-                                                      : kernels->plane != NULL;
+           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.constraint ||
+                     c->settings.allow || !specdec__settle_needs(&c->settings.sampling, 0).k
+               ? 0
+               : kernels->plane != NULL;
 }
 
 /* Repacked weights, behind everything else. */

@@ -14,6 +14,7 @@
 #include "../model/open.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
+#include "../speculation/settle.h"
 #include "../speculation/tree.h"
 #include "../speculation/constrained.h"
 #include "../speculation/row.h"
@@ -538,13 +539,17 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
-/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Only where the
-   instruction set has kernels for them, unless the caller says so. */
+/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Without being told,
+   only where the instruction set has kernels for them and sequences as the configuration has them can use bounds:
+   planes take longer to read whole. */
 static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
-                                                      : kernels->plane != NULL;
+           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.constraint ||
+                     c->settings.allow || !specdec__settle_needs(&c->settings.sampling, 0).k
+               ? 0
+               : kernels->plane != NULL;
 }
 
 /* Repacked weights, behind everything else. */

@@ -370,6 +370,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
     int g;
 
     SPECDEC__UNROLL
+    for (g = 0; lower && g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
+        _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    SPECDEC__UNROLL
     for (g = 0; g < 8; g++) {
         if (lower) {
             low = specdec__avx512_move_bit(specdec__avx512_load_bytes(lower), g, 0);
