@@ -608,6 +608,7 @@ static int write_stats(const specdec *engine, program_output *out)
 {
     specdec_stats s;
     specdec_settings settings;
+    specdec_info info;
     double other;
     int ranks = 8, i;
     char seed[24];
@@ -641,6 +642,11 @@ static int write_stats(const specdec *engine, program_output *out)
     json_number(&j, "beside_s", "%.6f", s.beside_seconds);
     json_integer(&j, "drafted", s.drafted);
     json_integer(&j, "accepted", s.accepted);
+    specdec_get_info(engine, &info);
+    json_integer(&j, "screened_rows", (int64_t)info.screened_rows);
+    json_number(&j, "screened_left", "%.1f", ratio((double)info.screened_read, (double)info.screened_rows));
+    json_integer(&j, "screened_whole", (int64_t)info.screened_whole);
+    json_integer(&j, "screened_bytes", info.screened_bytes);
     write_steps(&j, &s);
     if (energy.known) {
         json_number(&j, "energy_j", "%.3f", energy.joules);

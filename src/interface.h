@@ -312,6 +312,16 @@ typedef enum specdec_policy {
     SPECDEC_POLICY_COUNT
 } specdec_policy;
 
+/* Whether greedy and coupled steps read five of eight bits of a large output matrix, and the others only of rows that
+   can win. The text is the same. */
+typedef enum specdec_screening {
+    SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets that have
+                                 kernels for it */
+    SPECDEC_SCREENING_OFF,
+    SPECDEC_SCREENING_ALWAYS, /* any 8-bit output matrix */
+    SPECDEC_SCREENING_COUNT
+} specdec_screening;
+
 /* A target whose layers lie on several machines, the ranks. Each makes an engine with the same configuration, but for
    rank, threads, and drafters, which only rank 0 has; another may have config.draft alone, and no target, to guess for
    it (coupled). Rank 0 is used as any engine, the others call specdec_serve; calls come from the engine's thread. */
@@ -376,6 +386,7 @@ typedef struct specdec_config {
     specdec_drafting drafting;
     specdec_rule rule;
     specdec_policy policy;
+    specdec_screening screening;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
@@ -481,6 +492,8 @@ typedef struct specdec_config {
       "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
       "trees of a draft: from tables, or grown from its probabilities (auto)") \
+    X("screening", screening, CHOICE, 0, SPECDEC_SCREENING_COUNT - 1, "auto|off|always", \
+      "rows of a large output matrix that cannot win are read in part: where that is faster; never; of any (auto)") \
     X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
       "tokens of a long text that triforce looks at; auto: only with this; 0: an eighth of the context (0)") \
     X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
@@ -922,6 +935,9 @@ typedef struct specdec_info {
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     size_t state_bytes;                          /* of recurrent layers, of a sequence; the cache holds several */
     uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
+    uint64_t screened_rows;                      /* rows of logits that were bounds first: see specdec_screening; */
+    uint64_t screened_read, screened_whole;      /* rows of the matrix read for them; those read whole after all */
+    int64_t screened_bytes;                      /* that steps did not read by that */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
 

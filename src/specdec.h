@@ -93,7 +93,7 @@
    CONTENTS (search for the marker, >>room/part)
 
      >>base/ base os pool lane op begin end
-     >>quant/ types decode table fit wide encode tiles
+     >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
          neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
@@ -102,8 +102,8 @@
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
-     >>forward/ context multiply rows latent streams attention recurrent step
-     >>speculation/ heads sample samplers tree verify ngram ngram_file retrieve constrained row draft levels
+     >>forward/ context screen multiply rows latent streams attention recurrent step
+     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
          draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
@@ -131,6 +131,7 @@
 #include "quant/encode.h"
 #include "quant/tiles.h"
 #include "base/op.h"
+#include "quant/planes.h"
 #include "kernel/kernel.h"
 #include "kernel/scalar.h"
 #include "kernel/weigh.h"
@@ -201,6 +202,7 @@
 #include "cache/reserve.h"
 #include "cache/bytes.h"
 #include "forward/context.h"
+#include "forward/screen.h"
 #include "forward/multiply.h"
 #include "forward/rows.h"
 #include "forward/latent.h"
@@ -211,6 +213,7 @@
 #include "speculation/heads.h"
 #include "speculation/sample.h"
 #include "speculation/samplers.h"
+#include "speculation/settle.h"
 #include "speculation/tree.h"
 #include "speculation/verify.h"
 #include "speculation/ngram.h"

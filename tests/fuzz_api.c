@@ -430,6 +430,7 @@ static void draw_config(world *w)
     }
     c->rule = (specdec_rule)draw(w, SPECDEC_RULE_GREEDY);
     c->policy = (specdec_policy)draw(w, SPECDEC_POLICY_COUNT);
+    c->screening = (specdec_screening)draw(w, SPECDEC_SCREENING_COUNT);
     c->tree_size = sizes[draw(w, COUNT(sizes))];
     c->tree_depth = depths[draw(w, COUNT(depths))];
     target = draw(w, COUNT(contexts) * COUNT(slides)); /* of one byte: there are just enough */

@@ -90,7 +90,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
         }
         good = !specdec__pool_init(&pool, w->threads, &cancel, NULL, &arena, &error) &&
                !specdec__model_init(m, &source, 0, NULL, &arena, &error) &&
-               (!w->repacked || !specdec__model_repack(m, &arena, &pool, &hooks, &error));
+               (!w->repacked || !specdec__model_repack(m, 0, &arena, &pool, &hooks, &error));
         if (good)
             specdec__context_init(&c, m, NULL, &kernels, &pool, w->threads, w->kv, &room, NODES, &arena);
         if (good)

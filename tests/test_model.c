@@ -749,7 +749,8 @@ static void test_config(void)
                   LIMIT(cache, -1, (1 << 30) + 1), LIMIT(prefill_chunk, -1, INT_MAX), LIMIT(history, -1, (1 << 24) + 1),
                   LIMIT(logprobs, -1, 65), LIMIT(drafting, -1, SPECDEC_DRAFT_COUNT), LIMIT(rule, -1, SPECDEC_RULE_GREEDY),
                   LIMIT(async, -2, SPECDEC_MAX_THREADS), LIMIT(retrieval, 15, (1 << 24) + 1),
-                  LIMIT(retrieval_chunk, -1, 65), LIMIT(policy, -1, SPECDEC_POLICY_COUNT), LIMIT(tree_size, 1, 65),
+                  LIMIT(retrieval_chunk, -1, 65), LIMIT(policy, -1, SPECDEC_POLICY_COUNT),
+                  LIMIT(screening, -1, SPECDEC_SCREENING_COUNT), LIMIT(tree_size, 1, 65),
                   LIMIT(tree_depth, 1, 33)};
     maker *m = new_maker("llama", 0);
     specdec_config good, c;

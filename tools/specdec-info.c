@@ -267,7 +267,8 @@ static int run(options *o)
     specdec_config *c = &o->config;
     const char *const roles[] = {"model", "draft", "heads"};
     const char *const paths[] = {c->target.path, c->draft.path, c->heads.path};
-    size_t mapped = 0, bytes;
+    size_t mapped = 0, bytes, plain;
+    specdec_config other;
     int i, status;
 
     for (i = 0; i < 3; i++)
@@ -289,6 +290,16 @@ static int run(options *o)
         printf("threads as it suits the machine, ");
     printf("keys and values in %s, trees up to %d, weights %s\n", c->kv ? c->kv : "f16", tree_size(c),
            c->weights_in_place ? "in place" : "repacked");
+    other = *c;
+    other.screening = SPECDEC_SCREENING_OFF;
+    if (specdec_memory_needed(&other, &plain, &failure))
+        return program_failed("", failure.text);
+    print_label("screening");
+    if (plain < bytes)
+        printf("five of eight bits of the output matrix are read, the others of rows that can win: %zu bytes more\n",
+               bytes - plain);
+    else
+        printf("no: the output matrix is read whole\n");
     print_size("memory", (double)bytes, ": exactly what specdec_init asks for");
     print_size("peak", (double)bytes + (double)mapped, ": the memory and the mapped files");
     return PROGRAM_OK;

@@ -889,6 +889,10 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
     info->state_bytes = specdec__state_bytes(&m->mixing);
     info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
+    info->screened_rows = t->engine->target.screen.rows;
+    info->screened_read = t->engine->target.screen.read;
+    info->screened_whole = t->engine->target.screen.whole;
+    info->screened_bytes = t->engine->target.screen.saved;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
     info->products_per_token = m->weight_products;

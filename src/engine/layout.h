@@ -14,6 +14,7 @@
 #include "../model/open.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
+#include "../speculation/settle.h"
 #include "../speculation/tree.h"
 #include "../speculation/constrained.h"
 #include "../speculation/row.h"
@@ -538,6 +539,19 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
+/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Without being told,
+   only where the instruction set has kernels for them and sequences as the configuration has them can use bounds:
+   planes take longer to read whole. */
+static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
+{
+    return c->screening == SPECDEC_SCREENING_OFF      ? 0
+           : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
+           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.constraint ||
+                     c->settings.allow || !specdec__settle_needs(&c->settings.sampling, 0).k
+               ? 0
+               : kernels->plane != NULL;
+}
+
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -550,7 +564,9 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i], arena, &e->pool, &hooks, error);
+        r = specdec__model_repack(e->own[i],
+                                  e->own[i] == e->target_model ? specdec__engine_screening(&e->config, e->kernels) : 0,
+                                  arena, &e->pool, &hooks, error);
     return r;
 }
 

@@ -12,6 +12,7 @@
 #include "../forward/step.h"
 #include "../speculation/sample.h"
 #include "../speculation/row.h"
+#include "../speculation/settle.h"
 #include "../speculation/tree.h"
 #include "../speculation/constrained.h"
 #include "../speculation/verify.h"
@@ -331,6 +332,45 @@ static int specdec__engine_stops(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
+/* Whether bounds of logits will do for a step: see >>speculation/settle. */
+static int specdec__engine_screens(specdec__engine *e)
+{
+    int i;
+
+    if (e->config.screening == SPECDEC_SCREENING_OFF || !e->target.output->bounds || e->verify != specdec__forward ||
+        e->target.hooks)
+        return 0;
+    for (i = 0; i < e->member_count; i++) {
+        const specdec *t = e->members[i];
+
+        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
+            specdec__constrained_is(&t->constrained) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
+            return 0;
+    }
+    e->target.screen.left -= e->target.screen.left > 0;
+    return !e->target.screen.left;
+}
+
+/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. */
+static void specdec__engine_settle(specdec *t, int column)
+{
+    specdec__engine *e = t->engine;
+    const specdec_sampling *s = &t->settings.sampling;
+    const specdec__settle_need need = specdec__settle_needs(s, t->count);
+    int32_t forks[2];
+    const specdec__settle_list lists[] = {
+        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
+        {t->ends, sizeof *t->ends, t->end_count},
+        {t->model->vocab.ends, sizeof *t->model->vocab.ends, t->model->vocab.end_count},
+        {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
+        {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
+
+    forks[0] = e->child_token;
+    forks[1] = e->fork_token;
+    specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
+                    (int)SPECDEC__COUNT(lists), e->chooser.items);
+}
+
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
 static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
                                              specdec_verdict *verdict)
@@ -339,9 +379,12 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     const specdec__engine *e = t->engine;
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
     const int row = t->first + t->lead + node;
-    const specdec_result result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
+    specdec_result result;
     specdec__forbidden own;
 
+    if (e->target.screen.bounds)
+        specdec__engine_settle(t, t->row + node);
+    result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
     specdec__engine_mask(t, logits, &own);
@@ -558,7 +601,11 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
+    e->target.screen.asked = specdec__engine_screens(e);
     s->result = e->verify(&e->target, &batch, &s->error);
+    if (e->target.screen.asked && e->target.screen.bounds)
+        e->target.screen.saved += specdec__screen_bytes(&e->target, SPECDEC__PLANE_LOWER);
+    e->target.screen.asked = 0;
     e->target.threads = e->config.threads;
 }
 

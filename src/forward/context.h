@@ -121,6 +121,16 @@ typedef struct specdec__mixes {
     float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
 } specdec__mixes;
 
+/* Bounds of logits in place of logits: see >>forward/screen. */
+typedef struct specdec__screen {
+    int asked;       /* whether whoever reads the rows of the steps to come knows what to do with bounds */
+    int bounds;      /* whether rows of the last step are bounds */
+    float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
+    int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
+    uint64_t rows, read, whole; /* as in specdec_info */
+    int64_t saved;
+} specdec__screen;
+
 /* A model with its KV cache and everything a step needs. */
 typedef struct specdec__context {
     const specdec__model *model;
@@ -181,6 +191,7 @@ typedef struct specdec__context {
     specdec__range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, output rows) */
+    specdec__screen screen;
     /* room for a batch */
     int32_t *tokens, *parents; /* (most) */
     specdec__view **views;     /* (most) */
@@ -447,6 +458,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->logits = SPECDEC__TAKE(arena, float,
                               specdec__size_add(specdec__size_multiply((size_t)c->most_rows, (size_t)c->output->rows),
                                                 15));
+    c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->most_rows, SPECDEC__PLANE_PARTS));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);

@@ -10,6 +10,7 @@
 #include "../model/model.h"
 #include "../model/tensors.h"
 #include "context.h"
+#include "screen.h"
 
 /* A tile of 16 rows of a matrix. */
 typedef struct specdec__place {
@@ -33,6 +34,44 @@ static int specdec__places_whole(const specdec__place *places, int count)
     return !count;
 }
 
+/* The same of places in a matrix that lies in planes: its upper plane or, unless bounds are wanted, both. */
+static void specdec__forward_planes(const specdec__context *c, const specdec__place *places, int place_count,
+                                    const specdec__place *next, int column, int count, specdec__scratch *scratch,
+                                    float *const *sums)
+{
+    const specdec__matrix *matrix = places->matrix;
+    const int all = matrix->columns / 32;
+    const size_t bytes = (size_t)all * SPECDEC__PLANE_UPPER;
+    specdec__multiply_function *multiply = c->screen.bounds ? c->kernels->plane : c->kernels->planes;
+    specdec__tiles tiles;
+    int from, i;
+
+    tiles.type = matrix->type;
+    tiles.tile[1] = NULL;
+    tiles.lead = c->kernels->reading.lead;
+    tiles.planes = matrix->tiles;
+    for (i = 0; multiply && i < place_count; i++) {
+        tiles.tile[i] = matrix->tiles + (size_t)places[i].tile * bytes;
+        tiles.next[i] = matrix->tiles + (size_t)next[i].tile * bytes;
+    }
+    if (multiply) {
+        multiply(&tiles, all, scratch->panel, &c->columns, 0, column, count, sums);
+        return;
+    }
+    for (from = 0; from < all; from += SPECDEC__PANEL / 32) {
+        const int blocks = specdec__min_int(SPECDEC__PANEL / 32, all - from);
+
+        for (i = 0; i < place_count; i++) {
+            unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL * SPECDEC__ROWS * 4);
+
+            c->kernels->join(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
+                             !c->screen.bounds, tile);
+            tiles.tile[i] = tiles.next[i] = tile;
+        }
+        specdec__kernels_multiply(c->kernels, &tiles, blocks, scratch->panel, &c->columns, from, column, count, sums);
+    }
+}
+
 /* What specdec__forward_tiles does, without the scales of matrices. */
 static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
                                    const specdec__place *next, int column, int count,
@@ -43,6 +82,10 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
     specdec__tiles tiles;
     int from, i;
 
+    if (matrix->bounds) {
+        specdec__forward_planes(c, places, place_count, next, column, count, scratch, sums);
+        return;
+    }
     tiles.type = matrix->type;
     tiles.tile[1] = NULL;
     for (i = 0; i < place_count; i++) {
@@ -190,6 +233,8 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
         after = specdec__walk_next(&walk, pair);
         specdec__forward_place(targets, passes > 1 ? after % tiles : after, next);
         specdec__forward_tiles(c, places, pair, next, column, columns, scratch, sums);
+        for (i = 0; i < pair && c->screen.bounds && t->matrix == c->output; i++)
+            specdec__screen_widen(c, t->matrix, places[i].tile, column, columns, sums[i]);
         for (i = 0; i < pair; i++)
             specdec__forward_put(c, t, places[i].tile, column, columns, sums[i]);
     }

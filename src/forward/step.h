@@ -14,6 +14,7 @@
 #include "../cache/kv.h"
 #include "../cache/reserve.h"
 #include "context.h"
+#include "screen.h"
 #include "multiply.h"
 #include "rows.h"
 #include "latent.h"
@@ -774,7 +775,7 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     }
 }
 
-/* A thread's share of the logits: of rows[i] of x. Their states become rows of h. */
+/* A thread's share of the logits, or of their bounds: of rows[i] of x. Their states become rows of h. */
 static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -788,8 +789,19 @@ static void specdec__forward_logits(void *argument, int thread)
     t.stride = (size_t)c->output->rows;
     in.rows = c->rows;
     c->scratch[thread].half = 2 * m->layers;
-    if (!specdec__forward_project(c, thread, &in, &t, 1))
-        specdec__forward_finish(c, thread);
+    if (thread == 0)
+        c->screen.bounds = specdec__screen_may(c);
+    if (!specdec__screen_may(c)) {
+        if (!specdec__forward_project(c, thread, &in, &t, 1))
+            specdec__forward_finish(c, thread);
+        return;
+    }
+    specdec__forward_quantise(c, thread, &in);
+    if (specdec__pool_barrier(c->pool))
+        return;
+    specdec__screen_norms(c, thread);
+    if (!specdec__pool_barrier(c->pool))
+        specdec__forward_multiply(c, thread, &t, 1);
 }
 
 static void specdec__forward_worker(void *argument, int thread)

@@ -355,12 +355,44 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
     }
 }
 
+/* Bit `from` of every byte as bit `to`, other bits anyhow. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move_bit(__m512i a, int from, int to)
+{
+    return from < to ? _mm512_slli_epi16(a, to - from) : _mm512_srli_epi16(a, from - to);
+}
+
+/* Codes of a block of planes, which lies at `upper`; lower: NULL, or the same block of the lower plane. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned char *upper,
+                                                                  const unsigned char *lower, __m512i u[8])
+{
+    const __m512i fifth = specdec__avx512_load_bytes(upper + 288);
+    __m512i line, low = _mm512_set1_epi8(SPECDEC__PLANE_MIDDLE);
+    int g;
+
+    SPECDEC__UNROLL
+    for (g = 0; lower && g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
+        _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    SPECDEC__UNROLL
+    for (g = 0; g < 8; g++) {
+        if (lower) {
+            low = specdec__avx512_move_bit(specdec__avx512_load_bytes(lower), g, 0);
+            low = specdec__avx512_select(2, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 64), g, 1),
+                                         low);
+            low = specdec__avx512_select(4, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 128), g, 2),
+                                         low);
+        }
+        line = specdec__avx512_load_bytes(upper + 32 + g / 2 * 64);
+        u[g] = specdec__avx512_select(8, specdec__avx512_move_bit(fifth, g, 3), low);
+        u[g] = specdec__avx512_select(0xF0, g % 2 ? line : _mm512_slli_epi16(line, 4), u[g]);
+    }
+}
+
 /* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of
    32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *own = type < SPECDEC__TYPE_COUNT ? specdec__x86_own(type, tile, block) : tile;
+    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_own(type, tile, block) : tile;
     int i;
 
     switch (type) {
@@ -370,6 +402,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
         for (i = 0; i < 8; i++)
             u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
                                     _mm512_set1_epi8((char)-128));
+        break;
+    case SPECDEC__X86_PLANE: specdec__avx512_codes_planes(own, NULL, u); break;
+    case SPECDEC__X86_PLANES:
+        specdec__avx512_codes_planes(own, specdec__plane_lower(panel->u.planes, own), u);
         break;
     default: /* they lie in the panel */
         SPECDEC__UNROLL
@@ -802,6 +838,18 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
 #define SPECDEC__AVX512_MULTIPLY(isa, number) SPECDEC__MULTIPLY(isa, SPECDEC__AVX512, number)
 SPECDEC__X86_OFTEN(SPECDEC__AVX512_MULTIPLY, avx512)
 SPECDEC__X86_SELDOM(SPECDEC__AVX512_MULTIPLY, avx512)
+
+/* Planes of Q8_0, of which the upper ones begin where tiles say. */
+#define SPECDEC__AVX512_PLANES(name, type) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_multiply_##name(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                    const specdec__columns *x, int block, int column, int count, float *const *sums) \
+    { \
+        panels[0].u.planes = panels[1].u.planes = tiles->planes; \
+        specdec__avx512_multiply(type, tiles, blocks, panels, x, block, column, count, sums); \
+    }
+SPECDEC__AVX512_PLANES(plane, SPECDEC__X86_PLANE)
+SPECDEC__AVX512_PLANES(planes, SPECDEC__X86_PLANES)
 
 /* Four times seven sign bits to four bytes, the eighth making their number even. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)

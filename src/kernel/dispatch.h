@@ -338,6 +338,8 @@ void specdec__kernels_avx512(specdec__kernels *table)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;
+    table->plane = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_plane : NULL;
+    table->planes = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_planes : NULL;
     SPECDEC__ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
     SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
     SPECDEC__ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);

@@ -14,6 +14,7 @@
 #include "../base/base.h"
 #include "../quant/types.h"
 #include "../quant/tiles.h"
+#include "../quant/planes.h"
 
 #define SPECDEC__ROWS SPECDEC__QUANT_ROWS /* rows of a tile, lanes of a vector: 16 */
 #define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
@@ -32,6 +33,7 @@ typedef struct specdec__panel {
     union {
         int8_t codes[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value/4, row, 4) */
         float values[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value, row): float types */
+        const unsigned char *planes;                   /* as in specdec__tiles */
     } u;
     int32_t pair[SPECDEC__PANEL / 16][SPECDEC__ROWS];  /* (granule, row) */
     float scale[SPECDEC__PANEL / 16][SPECDEC__ROWS];   /* (granule, row) */
@@ -62,6 +64,7 @@ typedef struct specdec__tiles {
     const specdec__quant_type *type;
     const unsigned char *tile[2];
     const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
+    const unsigned char *planes;  /* where the upper planes of a matrix begin; tile: where those of a tile do */
     int lead;                     /* as in specdec__reading; specdec__kernels_multiply sets it */
 } specdec__tiles;
 /* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block `block` on; when
@@ -154,6 +157,14 @@ typedef struct specdec__recurrence {
                          const void *next, float *const *out)) \
     /* Adds what the first count queries have summed up over other keys, which come behind. */ \
     X(isa, merge, void, (const specdec__sums *into, const specdec__sums *from, int count)) \
+    /* Blocks [from, from + blocks) of a matrix in planes -> a tile of Q8_0. whole: 0: with SPECDEC__PLANE_MIDDLE in \
+       place of the lower bits, which are not read. */ \
+    X(isa, join, void, (const unsigned char *planes, size_t from, int blocks, int whole, unsigned char *tile)) \
+    /* sums (count, 16) += 1e-30 + norms (count, SPECDEC__PLANE_PARTS) times bounds (parts, stride; 16 of each). */ \
+    X(isa, widen, void, (float *sums, int count, const uint16_t *bounds, size_t stride, const float *norms)) \
+    /* out (16) = 16 rows of Q8_0 of so many blocks, as they lie in the file, times a column, in the order of dots. */ \
+    X(isa, pick, void, (const unsigned char *const *rows, int blocks, const specdec__columns *x, int column, \
+                        float *out)) \
     /* out (count, stride) = sums (count, 16) [+ bias]. */ \
     X(isa, put, void, (const float *sums, int count, const float *bias, float *out, size_t stride)) \
     X(isa, scale, void, (float *x, float a, int count)) \
@@ -236,6 +247,8 @@ typedef struct specdec__kernels {
     uint64_t paired;
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
+    /* Tiles of Q8_0 that lie in planes: the upper ones alone, and both. NULL: tiles are made of them first. */
+    specdec__multiply_function *plane, *planes;
     /* Rows as they lie in the file times one column, where that is faster than making tiles of them; else NULL. */
     specdec__rows_function *rows[SPECDEC__TYPE_COUNT];
 } specdec__kernels;

@@ -695,6 +695,108 @@ SPECDEC__LANE void X(add_scaled)(float *x, float a, const float *y, int count)
         X(store)(x + i, X(madd)(X(set)(a), X(load)(y + i), X(load)(x + i)));
 }
 
+/* Groups 2 i and 2 i + 1 of a block of planes, as words: codes of Q8_0 from their nibbles, their bits and, below,
+   lower (3 lines). */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE void X(join_two)(const unsigned char *nibbles, const unsigned char *bits,
+                                                         const unsigned char *lower, int i, unsigned char *out)
+{
+    uint32_t n[16], f[16], low[3][16], even[16], odd[16];
+    int k, line;
+
+    memcpy(n, nibbles, 64);
+    memcpy(f, bits, 64);
+    for (k = 0; k < 16; k++) {
+        even[k] = (n[k] << 4 & 0xF0F0F0F0u) | (f[k] >> 2 * i & 0x01010101u) << 3;
+        odd[k] = (n[k] & 0xF0F0F0F0u) | (f[k] >> (2 * i + 1) & 0x01010101u) << 3;
+    }
+    for (line = 0; lower && line < 3; line++) {
+        memcpy(low[line], lower + line * 64, 64);
+        for (k = 0; k < 16; k++) {
+            even[k] |= (low[line][k] >> 2 * i & 0x01010101u) << line;
+            odd[k] |= (low[line][k] >> (2 * i + 1) & 0x01010101u) << line;
+        }
+    }
+    for (k = 0; k < 16; k++) {
+        even[k] ^= lower ? 0x80808080u : 0x80808080u | 0x01010101u * SPECDEC__PLANE_MIDDLE;
+        odd[k] ^= lower ? 0x80808080u : 0x80808080u | 0x01010101u * SPECDEC__PLANE_MIDDLE;
+    }
+    memcpy(out, even, 64);
+    memcpy(out + 64, odd, 64);
+}
+
+/* Planes to a tile of Q8_0. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(join)(const unsigned char *planes, size_t from, int blocks, int whole,
+                                              unsigned char *tile)
+{
+    const unsigned char *upper = planes + from * SPECDEC__PLANE_UPPER;
+    const unsigned char *lower = planes - (from + 1) * SPECDEC__PLANE_LOWER;
+    int b, i;
+
+    for (b = 0; b < blocks; b++, upper += SPECDEC__PLANE_UPPER, lower -= SPECDEC__PLANE_LOWER) {
+        memcpy(tile, upper, 32);
+        tile += 32;
+        for (i = 0; i < 4; i++, tile += 128)
+            if (whole)
+                X(join_two)(upper + 32 + i * 64, upper + 288, lower, i, tile);
+            else
+                X(join_two)(upper + 32 + i * 64, upper + 288, NULL, i, tile);
+    }
+}
+
+/* sums (count, 16) += 1e-30 + norms times bounds. */
+SPECDEC__LANE void X(widen)(float *sums, int count, const uint16_t *bounds, size_t stride, const float *norms)
+{
+    V width;
+    int c, i, part;
+
+    for (c = 0; c < count; c++, norms += SPECDEC__PLANE_PARTS)
+        for (i = 0; i < 16; i += SPECDEC__LANES, sums += SPECDEC__LANES) {
+            width = X(set)(1e-30f);
+            for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
+                width = X(madd)(X(set)(norms[part]), X(load_bf16)(bounds + (size_t)part * stride + i), width);
+            X(store)(sums, X(add)(X(load)(sums), width));
+        }
+}
+
+/* The exact sum of 32 products. */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(pick_block)(const unsigned char *row, const int16_t *x)
+{
+    int32_t dot = 0;
+    int i;
+
+    for (i = 0; i < 32; i++)
+        dot += (int8_t)row[i] * x[i];
+    return dot;
+}
+
+/* 16 rows of a file times a column. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(pick)(const unsigned char *const *rows, int blocks, const specdec__columns *x,
+                                              int column, float *out)
+{
+    float scales[16], dots[16];
+    V acc[SPECDEC__PARTS];
+    int16_t values[32];
+    int b, i, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        acc[p] = X(set)(0);
+    for (b = 0; b < blocks; b++) {
+        const size_t at = (size_t)b * (size_t)x->n + (size_t)column;
+        const int offset = (int16_t)(x->pair32[at] & 0xFFFF);
+
+        for (i = 0; i < 32; i++)
+            values[i] = (int16_t)(x->codes[at * 32 + (size_t)i] + offset);
+        for (i = 0; i < 16; i++) {
+            scales[i] = specdec__load_f16(rows[i] + b * 34) * x->scale[at];
+            dots[i] = (float)X(pick_block)(rows[i] + b * 34 + 2, values);
+        }
+        for (p = 0; p < SPECDEC__PARTS; p++)
+            acc[p] = X(madd)(X(load)(scales + p * SPECDEC__LANES), X(load)(dots + p * SPECDEC__LANES), acc[p]);
+    }
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        X(store)(out + p * SPECDEC__LANES, acc[p]);
+}
+
 /* out = the sum of weights * rows over taps, plus bias, and silu of that if it is asked for. */
 SPECDEC__LANE void X(convolve)(const float *const *rows, const float *weights, size_t stride, int taps,
                                const float *bias, int silu, int count, float *out)

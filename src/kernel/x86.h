@@ -6,6 +6,7 @@
 #include "../base/base.h"
 #include "../base/os.h"
 #include "../quant/types.h"
+#include "../quant/planes.h"
 #include "kernel.h"
 #include "scalar.h"
 #include "weigh.h"
@@ -35,9 +36,10 @@
 #define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
 
 /* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made
-   unsigned. */
+   unsigned. So do the planes of Q8_0: tile is where the upper one begins. */
 enum {
-    SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
+    SPECDEC__X86_PLANE = SPECDEC__TYPE_COUNT, SPECDEC__X86_PLANES, /* the upper one; both */
+    SPECDEC__X86_PANEL_32, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
 };
 
@@ -53,6 +55,7 @@ enum {
 #define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__X86_IS_16(number, name, block, bytes, granule, ...) SPECDEC__X86_MASK((granule) == 16, number)
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) SPECDEC__X86_MASK(minimum, number)
+#define SPECDEC__X86_EITHER_PLANE (UINT64_C(3) << SPECDEC__X86_PLANE)
 #define SPECDEC__X86_PANEL(number) (UINT64_C(1) << SPECDEC__X86_PANEL_##number)
 
 /* Does a type have minimums besides scales? */
@@ -69,7 +72,8 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 {
     const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
                            SPECDEC__X86_PANEL(16M);
-    const uint64_t eights = SPECDEC__X86_PANEL(32_SIGNED) | SPECDEC__X86_PANEL(16_SIGNED);
+    const uint64_t eights = SPECDEC__X86_PANEL(32_SIGNED) | SPECDEC__X86_PANEL(16_SIGNED) |
+                            SPECDEC__X86_EITHER_PLANE;
     const uint64_t mask0 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_0);
     const uint64_t mask1 = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_1);
     const uint64_t mask2 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_2);
@@ -91,6 +95,7 @@ SPECDEC__INLINE int specdec__x86_span(int type)
 {
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__X86_SPAN)
+    case SPECDEC__X86_PLANE: case SPECDEC__X86_PLANES: return SPECDEC__PLANE_UPPER;
     default: return 0;
     }
 }
@@ -98,7 +103,8 @@ SPECDEC__INLINE int specdec__x86_span(int type)
 /* Types whose blocks have one scale as it is, not factors of it: those of fewer than 256 values, and TQ2_0. */
 SPECDEC__INLINE int specdec__x86_is_plain(int type)
 {
-    const uint64_t mask = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
+    const uint64_t own = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 | SPECDEC__X86_EITHER_PLANE;
+    const uint64_t mask = own SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
 
     return (int)(mask >> type & 1);
 }

@@ -29,6 +29,10 @@ typedef struct specdec__matrix {
     const unsigned char *scales; /* F32 in the file, one for scale_tiles tiles (0: for all), by which products are
                                     multiplied; NULL: none */
     int scale_tiles;
+    const uint16_t *bounds;     /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16: tiles are planes, and the lower
+                                   one moves products by no more: see >>forward/screen. NULL: they are tiles */
+    const unsigned char *part;  /* (columns): the part of a bound that each belongs to */
+    float most[4];              /* the largest bound of each part */
 } specdec__matrix;
 
 enum {

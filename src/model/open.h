@@ -8,6 +8,7 @@
 #include "../base/pool.h"
 #include "../quant/types.h"
 #include "../quant/tiles.h"
+#include "../quant/planes.h"
 #include "gguf.h"
 #include "../text/load.h"
 #include "../text/conversation.h"
@@ -86,6 +87,7 @@ typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
     unsigned char *tiles;
+    uint16_t *bounds;   /* of the output matrix, which is to lie in planes; NULL: it is not */
     const specdec_hooks *hooks;
 } specdec__repack;
 
@@ -95,10 +97,39 @@ static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
     return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
 }
 
-/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
-   more than a piece is in memory at a time. */
+/* Where the upper planes of a matrix begin in the room for its tiles. */
+static size_t specdec__model_planes_at(const specdec__matrix *matrix)
+{
+    return (size_t)specdec__matrix_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
+}
+
+/* Repacks tile t of a matrix, of Q8_0, into planes, and works out the bounds of its rows. */
+static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, uint16_t *bounds, unsigned char *planes)
+{
+    const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
+    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
+    const unsigned char *file = specdec__matrix_at(matrix, t);
+    unsigned char block[34 * SPECDEC__QUANT_ROWS];
+    uint16_t own[SPECDEC__PLANE_PARTS];
+    int b, row, i;
+
+    for (b = 0; b < blocks; b++) {
+        specdec__quant_interleave(matrix->type, file + (size_t)b * 34, matrix->row_bytes, rows, 1, block);
+        specdec__planes_split(block, (size_t)t * (size_t)blocks + (size_t)b, planes);
+    }
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row++) {
+        memset(own, 0, sizeof own);
+        if (row < rows)
+            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, matrix->part, own);
+        for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
+            bounds[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
+    }
+}
+
+/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes; bounds: NULL, or it is to lie in planes.
+   Of a file that was mapped for this, no more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
-                                        unsigned char *out)
+                                        uint16_t *bounds, unsigned char *out)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
     const size_t blocks = (size_t)matrix->columns / matrix->type->block;
@@ -110,13 +141,51 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
         file = specdec__matrix_at(matrix, from);
         next = specdec__min_int(end, from + piece);
         for (t = from; t < next; t++)
-            specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
-                                      specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
+            if (bounds)
+                specdec__model_repack_planes(matrix, t, bounds, out + specdec__model_planes_at(matrix));
+            else
+                specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
+                                          specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
         t = next - 1;
         if (is_mapped)
             specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
                                             (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
+}
+
+/* Whether the output matrix is to lie in planes, so that most of its rows need not be read whole: rows of a type whose
+   codes have eight bits, that are many (few cost little, and less than to screen them), or `always`. Capped logits may
+   be equal where products are not. */
+static int specdec__model_screens(const specdec__model *m, int always)
+{
+    const specdec__matrix *output = &m->output;
+
+    return !m->bare && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
+           output->rows >= (always ? 1 : SPECDEC__SCREEN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
+           m->fact[SPECDEC__LOGIT_SCALE] > 0;
+}
+
+/* Bytes of what planes need besides tiles. */
+static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
+{
+    return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
+}
+
+/* The output matrix lies in planes. */
+static void specdec__model_bind_bounds(specdec__matrix *matrix, const uint16_t *bounds)
+{
+    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
+    size_t i;
+    int part;
+
+    matrix->bounds = bounds;
+    matrix->tiles += specdec__model_planes_at(matrix);
+    for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
+        for (i = 0, matrix->most[part] = 0; i < stride; i++) {
+            const float own = specdec__float_from_bf16(bounds[(size_t)part * stride + i]);
+
+            matrix->most[part] = own > matrix->most[part] ? own : matrix->most[part];
+        }
 }
 
 static void specdec__model_repack_worker(void *argument, int thread)
@@ -136,11 +205,14 @@ static void specdec__model_repack_worker(void *argument, int thread)
             continue;
         done++;
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
-            specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL, out);
+            specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL,
+                                        matrix == &m->output ? job->bounds : NULL, out);
         if (specdec__pool_barrier(job->pool))
             return;
         if (thread == 0) {
             matrix->tiles = out;
+            if (matrix == &m->output && job->bounds)
+                specdec__model_bind_bounds(matrix, job->bounds);
             if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", done, there))
                 SPECDEC__STORE(job->pool->cancel, 1);
         }
@@ -148,17 +220,25 @@ static void specdec__model_repack_worker(void *argument, int thread)
     }
 }
 
-/* Rewrites all matrices of a step into tiles: as many bytes as in the file, plus padding to 16 rows. */
-static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *arena, specdec__pool *pool,
-                                            const specdec_hooks *hooks,
-                                            specdec_error *error)
+/* Rewrites all matrices of a step into tiles: as many bytes as in the file, plus padding to 16 rows. screening: 1: the
+   output matrix into planes, where that pays; 2: wherever it can be. */
+static specdec_result specdec__model_repack(specdec__model *m, int screening, specdec__arena *arena,
+                                            specdec__pool *pool, const specdec_hooks *hooks, specdec_error *error)
 {
+    const int planes = screening && specdec__model_screens(m, screening > 1);
+    unsigned char *part = planes ? SPECDEC__TAKE(arena, unsigned char, m->output.columns) : NULL;
     specdec__repack job;
 
+    job.bounds = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
+                                                             SPECDEC__CACHE_LINE)
+                        : NULL;
     job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
     specdec__os_large_pages(job.tiles, m->tile_bytes);
+    if (part)
+        specdec__planes_parts(m->output_norm, m->output.columns, part);
+    m->output.part = part;
     job.model = m;
     job.pool = pool;
     job.hooks = hooks;

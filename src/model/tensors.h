@@ -133,6 +133,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->columns = columns;
     out->file = t.data;
     out->tiles = NULL;
+    out->bounds = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
     out->run = out->apart = 0;
     return specdec__model_scales(m, name, count, out, error);

@@ -1,0 +1,301 @@
+/* =====================================================================================================================
+ * >>speculation/settle: a row of bounds (>>forward/screen) becomes a row of logits, as far as a sampler can choose.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/pool.h"
+#include "../kernel/kernel.h"
+#include "../model/model.h"
+#include "../forward/context.h"
+#include "../forward/screen.h"
+#include "../forward/step.h"
+#include "sample.h"
+#include "samplers.h"
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__SETTLE_LEADERS 16 /* rows with the highest bounds, of which the logits are looked at first */
+#define SPECDEC__SETTLE_PAUSE 128  /* steps that are read whole behind others whose bounds did not help, at most */
+#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all rows are read */
+#define SPECDEC__SETTLE_RUN 256    /* bounds that are passed over together */
+#define SPECDEC__SETTLE_SHARE 8    /* more than one row in so many: all are read */
+
+/* Tokens whose logits are read in any case, as the sampler alters them. */
+typedef struct specdec__settle_list {
+    const void *tokens; /* int32_t each, */
+    size_t apart;       /* so many bytes */
+    int count;
+} specdec__settle_list;
+
+static int32_t specdec__settle_token(const specdec__settle_list *list, int i)
+{
+    int32_t token;
+
+    memcpy(&token, (const unsigned char *)list->tokens + (size_t)i * list->apart, sizeof token);
+    return token;
+}
+
+/* A row that is being settled. */
+typedef struct specdec__settling {
+    specdec__context *context;
+    float *row;               /* (vocab): bounds; those of what was found become -infinity */
+    int vocab, column;
+    specdec_candidate *found; /* (vocab): tokens whose logits are known */
+    int count, most;          /* of them; more than `most` would take longer than to read all */
+} specdec__settling;
+
+/* What a chain of samplers needs of a row. */
+typedef struct specdec__settle_need {
+    int k;             /* the k largest logits; 0: all */
+    int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
+    int altered;       /* the tokens that may be altered are among so many last of the text */
+    float temperature;
+    float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
+} specdec__settle_need;
+
+/* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
+   first, then, unless the best is wanted, top-k: what comes behind that sees its list only; or nothing but the
+   temperature. */
+static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
+{
+    const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
+    specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty};
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    const int length = specdec__sampler_chain(s, chain), greedy = !(s->temperature > 0);
+    int at = 0, window, i;
+
+    for (; at < length && specdec__samplers[chain[at]].alter; at++) {
+        window = chain[at] == SPECDEC_SAMPLER_PENALTIES && s->repetition_window >= 0
+                     ? s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_WINDOW
+                     : count;
+        need.altered = specdec__max_int(need.altered, specdec__min_int(window, count));
+    }
+    need.reach = (s->frequency_penalty < 0 ? -s->frequency_penalty : s->frequency_penalty) * (float)need.altered +
+                 (s->presence_penalty < 0 ? -s->presence_penalty : s->presence_penalty);
+    for (i = 0; i < s->bias_count; i++)
+        need.reach += s->biases[i].bias < 0 ? -s->biases[i].bias : s->biases[i].bias;
+    for (i = at; i < length; i++)
+        if (specdec__samplers[chain[i]].alter)
+            return need;
+    if (greedy)
+        need.k = 1;
+    else if (at < length && chain[at] == SPECDEC_SAMPLER_TOP_K)
+        need.k = s->top_k <= SPECDEC__SETTLE_TOP ? s->top_k + 1 : 0; /* one more, so that some are cut off */
+    else if (s->temperature > 1e-6f && !s->bias_count && !at &&
+             (!length || (length == 1 && chain[0] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0))))
+        need.k = need.by_noise = 1;
+    need.temperature = length && need.by_noise ? s->temperature : 1;
+    return need;
+}
+
+/* Reads the logits of what was found from number `from` on; their bounds are done with. */
+static void specdec__settle_read(specdec__settling *w, int from)
+{
+    int i;
+
+    for (i = from; i < w->count; i++)
+        w->row[w->found[i].token] = specdec__float_from_bits(0xff800000u);
+    specdec__screen_read(w->context, w->column, w->found + from, w->count - from);
+}
+
+/* Scales bounds [from, end) as logits are, which keeps their order. Returns 0 if any is no number, or too large. */
+static int specdec__settle_scale(specdec__settling *w, int from, int end)
+{
+    const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
+    int i, good = 1;
+
+    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->sound(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
+        return 0;
+    for (i = from; i < end && end - from < SPECDEC__SETTLE_RUN; i++)
+        good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
+    for (i = from; i < end && factor != 1; i++)
+        w->row[i] = w->row[i] * factor;
+    return good;
+}
+
+/* Finds the `leaders` highest bounds, best first. Returns 0 if any bound is no number, or too large. */
+static int specdec__settle_lead(specdec__settling *w, int leaders)
+{
+    specdec_candidate candidate;
+    int i = 0, end;
+
+    for (w->count = 0; i < w->vocab; i = end) {
+        end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
+        if (!specdec__settle_scale(w, i, end))
+            return 0;
+        if (w->count == leaders &&
+            !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
+            continue;
+        for (; i < end; i++) {
+            candidate.token = i;
+            candidate.logit = w->row[i];
+            w->count = specdec__sample_insert(w->found, w->count, leaders, candidate);
+        }
+    }
+    return 1;
+}
+
+/* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
+   for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
+   rounded. +infinity when fewer than k were found. */
+static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
+                                   const specdec__settle_list *lists, int list_count)
+{
+    specdec_candidate best[SPECDEC__SETTLE_TOP + 1];
+    float largest = highest < 0 ? -highest : highest, own;
+    const int k = need->k;
+    int i, j, l, held = 0;
+
+    for (i = 0; i < w->count; i++) {
+        int altered = 0;
+
+        for (l = 0; l < list_count; l++)
+            for (j = 0; j < lists[l].count; j++)
+                altered |= specdec__settle_token(&lists[l], j) == w->found[i].token;
+        own = w->found[i].logit < 0 ? -w->found[i].logit : w->found[i].logit;
+        largest = own > largest ? own : largest;
+        if (!altered)
+            held = specdec__sample_insert(best, held, k, w->found[i]);
+    }
+    if (held < k)
+        return specdec__float_from_bits(0x7f800000u);
+    return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
+}
+
+/* Finds the tokens of lists. Returns 0 when there are too many. */
+static int specdec__settle_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
+{
+    int l, i;
+
+    for (l = 0; l < list_count; l++)
+        for (i = 0; i < lists[l].count; i++) {
+            const int32_t token = specdec__settle_token(&lists[l], i);
+
+            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST))
+                continue; /* the last: it was found already */
+            if (w->count == w->most)
+                return 0;
+            w->found[w->count++].token = token;
+            w->row[token] = specdec__float_from_bits(0xff800000u);
+        }
+    return 1;
+}
+
+/* Finds all whose bounds reach `least`. Returns 0 when there are too many. */
+static int specdec__settle_reach(specdec__settling *w, float least)
+{
+    int i = 0, end;
+
+    for (; i < w->vocab; i = end) {
+        end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
+        if (!(w->context->kernels->largest(w->row + i, end - i) >= least))
+            continue;
+        for (; i < end; i++)
+            if (w->row[i] >= least) {
+                if (w->count == w->most)
+                    return 0;
+                w->found[w->count++].token = i;
+            }
+    }
+    return 1;
+}
+
+/* Finds all that noise could lift to the best. The largest logit is known, and all bounds are below it. The steps of
+   rounding are those of specdec__row_top, each of which keeps the order. */
+static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t noise)
+{
+    specdec_candidate best, candidate;
+    float highest = w->found[0].logit;
+    int i, end, held = 0;
+
+    for (i = 1; i < w->count; i++)
+        highest = w->found[i].logit > highest ? w->found[i].logit : highest;
+    for (i = 0; i < w->count; i++) {
+        candidate = w->found[i];
+        candidate.logit = candidate.logit - highest;
+        candidate.logit = candidate.logit / heat;
+        held = specdec__sample_try(&best, held, 1, candidate, noise);
+    }
+    for (i = 0; i < w->vocab; i = end) {
+        end = specdec__min_int(i + 64, w->vocab);
+        if (!w->context->kernels->hopefuls(w->row + i, end - i, highest, 1.0f / heat, best.logit, noise, (uint32_t)i))
+            continue;
+        for (; i < end; i++) {
+            specdec_candidate lifted;
+
+            candidate.token = i;
+            candidate.logit = w->row[i] - highest;
+            candidate.logit = candidate.logit / heat;
+            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try(&lifted, 0, 1, candidate, noise) ||
+                !(lifted.logit >= best.logit))
+                continue;
+            if (w->count == w->most)
+                return 0;
+            w->found[w->count++].token = i;
+        }
+    }
+    return 1;
+}
+
+/* Finds the logits of a row among which the sampler chooses. Returns 0 when all are to be read. */
+static int specdec__settle_find(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
+                                const specdec__settle_list *lists, int list_count)
+{
+    const int leaders = specdec__round_up(2 * need->k, SPECDEC__SETTLE_LEADERS);
+    float least;
+    int known;
+
+    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders))
+        return 0;
+    least = w->found[0].logit;
+    specdec__settle_read(w, 0);
+    least = specdec__settle_least(w, need, least, lists, list_count);
+    known = w->count;
+    if (!specdec__settle_lists(w, lists, list_count) || !specdec__settle_reach(w, least))
+        return 0;
+    specdec__settle_read(w, known);
+    known = w->count;
+    if (!need->by_noise)
+        return 1;
+    if (!specdec__settle_noise(w, need->temperature, noise))
+        return 0;
+    specdec__settle_read(w, known);
+    return 1;
+}
+
+/* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
+   choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
+   found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
+   made. */
+static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec__settle_need *need,
+                                            uint64_t noise, const specdec__settle_list *lists, int list_count,
+                                            specdec_candidate *found)
+{
+    specdec__settling w;
+    int i;
+
+    w.context = c;
+    w.vocab = c->output->rows;
+    w.row = c->logits + (size_t)column * (size_t)w.vocab;
+    w.column = column;
+    w.found = found;
+    w.count = 0;
+    w.most = w.vocab / SPECDEC__SETTLE_SHARE;
+    c->screen.rows++;
+    if (specdec__settle_find(&w, need, noise, lists, list_count)) {
+        for (i = 0; i < w.vocab; i++)
+            w.row[i] = specdec__float_from_bits(0xff800000u);
+        for (i = 0; i < w.count; i++)
+            w.row[found[i].token] = found[i].logit;
+        c->screen.pause -= c->screen.pause > 0;
+        return;
+    }
+    c->screen.asked = 0;
+    c->screen.whole++;
+    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+}
+
+SPECDEC__FOR_SPEED
