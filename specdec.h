@@ -93,7 +93,7 @@
    CONTENTS (search for the marker, >>room/part)
 
      >>base/ base os pool lane op begin end
-     >>quant/ types decode table fit wide encode tiles
+     >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
          neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
@@ -102,8 +102,8 @@
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
-     >>forward/ context multiply rows latent streams attention recurrent step
-     >>speculation/ heads sample samplers tree verify ngram ngram_file retrieve constrained row draft levels
+     >>forward/ context screen multiply rows latent streams attention recurrent step
+     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
          draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
@@ -424,6 +424,16 @@ typedef enum specdec_policy {
     SPECDEC_POLICY_COUNT
 } specdec_policy;
 
+/* Whether greedy and coupled steps read five of eight bits of a large output matrix, and the others only of rows that
+   can win. The text is the same. */
+typedef enum specdec_screening {
+    SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets that have
+                                 kernels for it */
+    SPECDEC_SCREENING_OFF,
+    SPECDEC_SCREENING_ALWAYS, /* any 8-bit output matrix */
+    SPECDEC_SCREENING_COUNT
+} specdec_screening;
+
 /* A target whose layers lie on several machines, the ranks. Each makes an engine with the same configuration, but for
    rank, threads, and drafters, which only rank 0 has; another may have config.draft alone, and no target, to guess for
    it (coupled). Rank 0 is used as any engine, the others call specdec_serve; calls come from the engine's thread. */
@@ -488,6 +498,7 @@ typedef struct specdec_config {
     specdec_drafting drafting;
     specdec_rule rule;
     specdec_policy policy;
+    specdec_screening screening;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
@@ -593,6 +604,8 @@ typedef struct specdec_config {
       "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
       "trees of a draft: from tables, or grown from its probabilities (auto)") \
+    X("screening", screening, CHOICE, 0, SPECDEC_SCREENING_COUNT - 1, "auto|off|always", \
+      "rows of a large output matrix that cannot win are read in part: where that is faster; never; of any (auto)") \
     X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
       "tokens of a long text that triforce looks at; auto: only with this; 0: an eighth of the context (0)") \
     X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
@@ -1034,6 +1047,9 @@ typedef struct specdec_info {
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     size_t state_bytes;                          /* of recurrent layers, of a sequence; the cache holds several */
     uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
+    uint64_t screened_rows;                      /* rows of logits that were bounds first: see specdec_screening; */
+    uint64_t screened_read, screened_whole;      /* rows of the matrix read for them; those read whole after all */
+    int64_t screened_bytes;                      /* that steps did not read by that */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
 
@@ -5703,6 +5719,115 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 }
 
 /* =====================================================================================================================
+ * >>quant/planes: tiles of Q8_0 as two planes, the upper five bits of every code and the lower three, so that the upper
+ *     ones can be read alone; and how far the lower ones can move the product of a row.
+ * ================================================================================================================== */
+
+/* A code c is 8 h + l - 128, h (5 bits) and l (3 bits) unsigned. Of a block of 32 values of 16 rows, group g are values
+   4 g to 4 g + 3 of all rows: 64 bytes of a tile. Upper plane: scales (16 half floats), the upper four bits of h (four
+   lines of 64 bytes: group 2 i in the low nibbles of line i, group 2 i + 1 in the high ones), its lowest bit (a line:
+   bit g is that of group g). Lower plane: three lines, bit g of line k is bit k of l of group g. The upper
+   planes of all tiles of a matrix lie one after the other, the lower ones before them in the opposite order: from where
+   the upper ones begin (`planes` below) both can be found. Together they are as long as the tile. */
+#define SPECDEC__PLANE_UPPER 352 /* bytes of a block */
+#define SPECDEC__PLANE_LOWER 192
+#define SPECDEC__PLANE_MIDDLE 4  /* what stands for l where only h is read */
+#define SPECDEC__SCREEN_ROWS 40000 /* an output matrix of fewer rows is read whole */
+#define SPECDEC__PLANE_PARTS 4   /* of a row's columns, of which each has a bound of its own */
+
+/* Where the block of the lower plane lies to one of the upper plane. */
+SPECDEC__INLINE const unsigned char *specdec__plane_lower(const unsigned char *planes, const unsigned char *upper)
+{
+    return planes - ((size_t)(upper - planes) / SPECDEC__PLANE_UPPER + 1) * SPECDEC__PLANE_LOWER;
+}
+
+/* Bit `bit` of 64 codes becomes bit `to` of the bytes of a line. */
+SPECDEC__INLINE void specdec__plane_put_bits(const unsigned char *codes, int bit, int to, unsigned char *line)
+{
+    int i;
+
+    for (i = 0; i < 64; i++)
+        line[i] = (unsigned char)(line[i] | ((codes[i] ^ 0x80) >> bit & 1) << to);
+}
+
+/* Block b of a matrix, counted through all tiles, becomes part of its planes. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsigned char *block, size_t b,
+                                                                     unsigned char *planes)
+{
+    unsigned char *upper = planes + b * SPECDEC__PLANE_UPPER, *lower = planes - (b + 1) * SPECDEC__PLANE_LOWER, *line;
+    int g, i, k;
+
+    memcpy(upper, block, 32);
+    memset(upper + 32, 0, SPECDEC__PLANE_UPPER - 32);
+    memset(lower, 0, SPECDEC__PLANE_LOWER);
+    for (g = 0, block += 32; g < 8; g++, block += 64) {
+        line = upper + 32 + g / 2 * 64;
+        for (i = 0; i < 64; i++)
+            line[i] = (unsigned char)(line[i] | ((block[i] ^ 0x80) >> 4) << (g % 2 * 4));
+        specdec__plane_put_bits(block, 3, g, upper + 288);
+        for (k = 0; k < 3; k++)
+            specdec__plane_put_bits(block, k, g, lower + k * 64);
+    }
+}
+
+/* The root of x >= 0, at least, but for 1e-15 of it; 1e300 for what is no number. */
+static SPECDEC__UNUSED double specdec__plane_root(double x)
+{
+    return !(x < 1e300) ? 1e300 : x > 1e-290 ? x * specdec__inverse_root(x) : 1e-145;
+}
+
+/* The least bfloat16 that is not below x, x >= 0; infinity for what is no number. */
+static SPECDEC__UNUSED uint16_t specdec__plane_round_up(double x)
+{
+    float value;
+
+    if (!(x < 1e38))
+        return 0x7F80;
+    value = (float)(x * 1.0001); /* more than rounding to float takes away */
+    return (uint16_t)((specdec__bits_from_float(value) + 0xFFFFu) >> 16);
+}
+
+/* The bounds of a row of Q8_0 (blocks), by part of its columns (part: of each): see >>forward/screen. */
+static SPECDEC__UNUSED void specdec__planes_bound(const unsigned char *row, int blocks, const unsigned char *part,
+                                                  uint16_t *out)
+{
+    double lost[SPECDEC__PLANE_PARTS] = {0}, all = 0, rest = 0, rounding;
+    int b, i;
+
+    for (b = 0; b < blocks; b++, row += 34, part += 32) {
+        const double d = (double)specdec__load_f16(row), square = d * d;
+
+        for (i = 0; i < 32; i++) {
+            const int code = (int8_t)row[2 + i], left = (code + 128) % 8 - SPECDEC__PLANE_MIDDLE;
+
+            lost[part[i]] += square * (double)(left * left);
+            all += square * (double)(code * code);
+        }
+    }
+    for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
+        rest += lost[i];
+    rounding = (double)(blocks + 8) * 4.8e-7 * (specdec__plane_root(all) + specdec__plane_root(rest));
+    for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
+        out[i] = specdec__plane_round_up(specdec__plane_root(lost[i]) + rounding);
+}
+
+/* Which part of a row's bound its columns belong to: the heavier a column's weight, before which states are normed, the
+   more of a state's energy lies there, and the smaller its part. norm NULL: columns are alike. */
+static SPECDEC__UNUSED void specdec__planes_parts(const float *norm, int columns, unsigned char *part)
+{
+    int i, k, before;
+
+    for (i = 0; i < columns; i++) {
+        const float own = norm ? norm[i] * norm[i] : 0;
+
+        for (k = 0, before = 0; norm && k < columns; k++)
+            before += norm[k] * norm[k] > own || (k < i && !(norm[k] * norm[k] < own));
+        before = norm ? before : i;
+        part[i] = (unsigned char)((before >= columns / 32) + (before >= columns / 8) + (before >= columns / 8 * 3));
+    }
+}
+
+/* =====================================================================================================================
  * >>kernel/kernel: matrix tiles times columns and float loops: the canonical order of sums, and the table of functions
  *     that an instruction set fills.
  *
@@ -5731,6 +5856,7 @@ typedef struct specdec__panel {
     union {
         int8_t codes[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value/4, row, 4) */
         float values[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value, row): float types */
+        const unsigned char *planes;                   /* as in specdec__tiles */
     } u;
     int32_t pair[SPECDEC__PANEL / 16][SPECDEC__ROWS];  /* (granule, row) */
     float scale[SPECDEC__PANEL / 16][SPECDEC__ROWS];   /* (granule, row) */
@@ -5761,6 +5887,7 @@ typedef struct specdec__tiles {
     const specdec__quant_type *type;
     const unsigned char *tile[2];
     const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
+    const unsigned char *planes;  /* where the upper planes of a matrix begin; tile: where those of a tile do */
     int lead;                     /* as in specdec__reading; specdec__kernels_multiply sets it */
 } specdec__tiles;
 /* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block `block` on; when
@@ -5853,6 +5980,14 @@ typedef struct specdec__recurrence {
                          const void *next, float *const *out)) \
     /* Adds what the first count queries have summed up over other keys, which come behind. */ \
     X(isa, merge, void, (const specdec__sums *into, const specdec__sums *from, int count)) \
+    /* Blocks [from, from + blocks) of a matrix in planes -> a tile of Q8_0. whole: 0: with SPECDEC__PLANE_MIDDLE in \
+       place of the lower bits, which are not read. */ \
+    X(isa, join, void, (const unsigned char *planes, size_t from, int blocks, int whole, unsigned char *tile)) \
+    /* sums (count, 16) += 1e-30 + norms (count, SPECDEC__PLANE_PARTS) times bounds (parts, stride; 16 of each). */ \
+    X(isa, widen, void, (float *sums, int count, const uint16_t *bounds, size_t stride, const float *norms)) \
+    /* out (16) = 16 rows of Q8_0 of so many blocks, as they lie in the file, times a column, in the order of dots. */ \
+    X(isa, pick, void, (const unsigned char *const *rows, int blocks, const specdec__columns *x, int column, \
+                        float *out)) \
     /* out (count, stride) = sums (count, 16) [+ bias]. */ \
     X(isa, put, void, (const float *sums, int count, const float *bias, float *out, size_t stride)) \
     X(isa, scale, void, (float *x, float a, int count)) \
@@ -5935,6 +6070,8 @@ typedef struct specdec__kernels {
     uint64_t paired;
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
+    /* Tiles of Q8_0 that lie in planes: the upper ones alone, and both. NULL: tiles are made of them first. */
+    specdec__multiply_function *plane, *planes;
     /* Rows as they lie in the file times one column, where that is faster than making tiles of them; else NULL. */
     specdec__rows_function *rows[SPECDEC__TYPE_COUNT];
 } specdec__kernels;
@@ -6309,9 +6446,10 @@ SPECDEC__WEIGH_CODES(scalar, scalar, , 1, 1, )
 #define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
 
 /* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made
-   unsigned. */
+   unsigned. So do the planes of Q8_0: tile is where the upper one begins. */
 enum {
-    SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
+    SPECDEC__X86_PLANE = SPECDEC__TYPE_COUNT, SPECDEC__X86_PLANES, /* the upper one; both */
+    SPECDEC__X86_PANEL_32, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
 };
 
@@ -6327,6 +6465,7 @@ enum {
 #define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__X86_IS_16(number, name, block, bytes, granule, ...) SPECDEC__X86_MASK((granule) == 16, number)
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) SPECDEC__X86_MASK(minimum, number)
+#define SPECDEC__X86_EITHER_PLANE (UINT64_C(3) << SPECDEC__X86_PLANE)
 #define SPECDEC__X86_PANEL(number) (UINT64_C(1) << SPECDEC__X86_PANEL_##number)
 
 /* Does a type have minimums besides scales? */
@@ -6343,7 +6482,8 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 {
     const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
                            SPECDEC__X86_PANEL(16M);
-    const uint64_t eights = SPECDEC__X86_PANEL(32_SIGNED) | SPECDEC__X86_PANEL(16_SIGNED);
+    const uint64_t eights = SPECDEC__X86_PANEL(32_SIGNED) | SPECDEC__X86_PANEL(16_SIGNED) |
+                            SPECDEC__X86_EITHER_PLANE;
     const uint64_t mask0 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_0);
     const uint64_t mask1 = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_1);
     const uint64_t mask2 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_2);
@@ -6365,6 +6505,7 @@ SPECDEC__INLINE int specdec__x86_span(int type)
 {
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__X86_SPAN)
+    case SPECDEC__X86_PLANE: case SPECDEC__X86_PLANES: return SPECDEC__PLANE_UPPER;
     default: return 0;
     }
 }
@@ -6372,7 +6513,8 @@ SPECDEC__INLINE int specdec__x86_span(int type)
 /* Types whose blocks have one scale as it is, not factors of it: those of fewer than 256 values, and TQ2_0. */
 SPECDEC__INLINE int specdec__x86_is_plain(int type)
 {
-    const uint64_t mask = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
+    const uint64_t own = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 | SPECDEC__X86_EITHER_PLANE;
+    const uint64_t mask = own SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
 
     return (int)(mask >> type & 1);
 }
@@ -8845,12 +8987,44 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
     }
 }
 
+/* Bit `from` of every byte as bit `to`, other bits anyhow. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move_bit(__m512i a, int from, int to)
+{
+    return from < to ? _mm512_slli_epi16(a, to - from) : _mm512_srli_epi16(a, from - to);
+}
+
+/* Codes of a block of planes, which lies at `upper`; lower: NULL, or the same block of the lower plane. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned char *upper,
+                                                                  const unsigned char *lower, __m512i u[8])
+{
+    const __m512i fifth = specdec__avx512_load_bytes(upper + 288);
+    __m512i line, low = _mm512_set1_epi8(SPECDEC__PLANE_MIDDLE);
+    int g;
+
+    SPECDEC__UNROLL
+    for (g = 0; lower && g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
+        _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    SPECDEC__UNROLL
+    for (g = 0; g < 8; g++) {
+        if (lower) {
+            low = specdec__avx512_move_bit(specdec__avx512_load_bytes(lower), g, 0);
+            low = specdec__avx512_select(2, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 64), g, 1),
+                                         low);
+            low = specdec__avx512_select(4, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 128), g, 2),
+                                         low);
+        }
+        line = specdec__avx512_load_bytes(upper + 32 + g / 2 * 64);
+        u[g] = specdec__avx512_select(8, specdec__avx512_move_bit(fifth, g, 3), low);
+        u[g] = specdec__avx512_select(0xF0, g % 2 ? line : _mm512_slli_epi16(line, 4), u[g]);
+    }
+}
+
 /* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of
    32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *own = type < SPECDEC__TYPE_COUNT ? specdec__x86_own(type, tile, block) : tile;
+    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_own(type, tile, block) : tile;
     int i;
 
     switch (type) {
@@ -8860,6 +9034,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
         for (i = 0; i < 8; i++)
             u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
                                     _mm512_set1_epi8((char)-128));
+        break;
+    case SPECDEC__X86_PLANE: specdec__avx512_codes_planes(own, NULL, u); break;
+    case SPECDEC__X86_PLANES:
+        specdec__avx512_codes_planes(own, specdec__plane_lower(panel->u.planes, own), u);
         break;
     default: /* they lie in the panel */
         SPECDEC__UNROLL
@@ -9292,6 +9470,18 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
 #define SPECDEC__AVX512_MULTIPLY(isa, number) SPECDEC__MULTIPLY(isa, SPECDEC__AVX512, number)
 SPECDEC__X86_OFTEN(SPECDEC__AVX512_MULTIPLY, avx512)
 SPECDEC__X86_SELDOM(SPECDEC__AVX512_MULTIPLY, avx512)
+
+/* Planes of Q8_0, of which the upper ones begin where tiles say. */
+#define SPECDEC__AVX512_PLANES(name, type) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_multiply_##name(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                    const specdec__columns *x, int block, int column, int count, float *const *sums) \
+    { \
+        panels[0].u.planes = panels[1].u.planes = tiles->planes; \
+        specdec__avx512_multiply(type, tiles, blocks, panels, x, block, column, count, sums); \
+    }
+SPECDEC__AVX512_PLANES(plane, SPECDEC__X86_PLANE)
+SPECDEC__AVX512_PLANES(planes, SPECDEC__X86_PLANES)
 
 /* Four times seven sign bits to four bytes, the eighth making their number even. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
@@ -14345,6 +14535,8 @@ void specdec__kernels_avx512(specdec__kernels *table)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;
+    table->plane = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_plane : NULL;
+    table->planes = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_planes : NULL;
     SPECDEC__ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
     SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
     SPECDEC__ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
@@ -33487,6 +33679,10 @@ typedef struct specdec__matrix {
     const unsigned char *scales; /* F32 in the file, one for scale_tiles tiles (0: for all), by which products are
                                     multiplied; NULL: none */
     int scale_tiles;
+    const uint16_t *bounds;     /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16: tiles are planes, and the lower
+                                   one moves products by no more: see >>forward/screen. NULL: they are tiles */
+    const unsigned char *part;  /* (columns): the part of a bound that each belongs to */
+    float most[4];              /* the largest bound of each part */
 } specdec__matrix;
 
 enum {
@@ -35033,6 +35229,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->columns = columns;
     out->file = t.data;
     out->tiles = NULL;
+    out->bounds = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
     out->run = out->apart = 0;
     return specdec__model_scales(m, name, count, out, error);
@@ -36088,6 +36285,7 @@ typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
     unsigned char *tiles;
+    uint16_t *bounds;   /* of the output matrix, which is to lie in planes; NULL: it is not */
     const specdec_hooks *hooks;
 } specdec__repack;
 
@@ -36097,10 +36295,39 @@ static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
     return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
 }
 
-/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes. Of a file that was mapped for this, no
-   more than a piece is in memory at a time. */
+/* Where the upper planes of a matrix begin in the room for its tiles. */
+static size_t specdec__model_planes_at(const specdec__matrix *matrix)
+{
+    return (size_t)specdec__matrix_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
+}
+
+/* Repacks tile t of a matrix, of Q8_0, into planes, and works out the bounds of its rows. */
+static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, uint16_t *bounds, unsigned char *planes)
+{
+    const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
+    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
+    const unsigned char *file = specdec__matrix_at(matrix, t);
+    unsigned char block[34 * SPECDEC__QUANT_ROWS];
+    uint16_t own[SPECDEC__PLANE_PARTS];
+    int b, row, i;
+
+    for (b = 0; b < blocks; b++) {
+        specdec__quant_interleave(matrix->type, file + (size_t)b * 34, matrix->row_bytes, rows, 1, block);
+        specdec__planes_split(block, (size_t)t * (size_t)blocks + (size_t)b, planes);
+    }
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row++) {
+        memset(own, 0, sizeof own);
+        if (row < rows)
+            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, matrix->part, own);
+        for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
+            bounds[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
+    }
+}
+
+/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes; bounds: NULL, or it is to lie in planes.
+   Of a file that was mapped for this, no more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
-                                        unsigned char *out)
+                                        uint16_t *bounds, unsigned char *out)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
     const size_t blocks = (size_t)matrix->columns / matrix->type->block;
@@ -36112,13 +36339,51 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
         file = specdec__matrix_at(matrix, from);
         next = specdec__min_int(end, from + piece);
         for (t = from; t < next; t++)
-            specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
-                                      specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
+            if (bounds)
+                specdec__model_repack_planes(matrix, t, bounds, out + specdec__model_planes_at(matrix));
+            else
+                specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
+                                          specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
         t = next - 1;
         if (is_mapped)
             specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
                                             (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
+}
+
+/* Whether the output matrix is to lie in planes, so that most of its rows need not be read whole: rows of a type whose
+   codes have eight bits, that are many (few cost little, and less than to screen them), or `always`. Capped logits may
+   be equal where products are not. */
+static int specdec__model_screens(const specdec__model *m, int always)
+{
+    const specdec__matrix *output = &m->output;
+
+    return !m->bare && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
+           output->rows >= (always ? 1 : SPECDEC__SCREEN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
+           m->fact[SPECDEC__LOGIT_SCALE] > 0;
+}
+
+/* Bytes of what planes need besides tiles. */
+static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
+{
+    return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
+}
+
+/* The output matrix lies in planes. */
+static void specdec__model_bind_bounds(specdec__matrix *matrix, const uint16_t *bounds)
+{
+    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
+    size_t i;
+    int part;
+
+    matrix->bounds = bounds;
+    matrix->tiles += specdec__model_planes_at(matrix);
+    for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
+        for (i = 0, matrix->most[part] = 0; i < stride; i++) {
+            const float own = specdec__float_from_bf16(bounds[(size_t)part * stride + i]);
+
+            matrix->most[part] = own > matrix->most[part] ? own : matrix->most[part];
+        }
 }
 
 static void specdec__model_repack_worker(void *argument, int thread)
@@ -36138,11 +36403,14 @@ static void specdec__model_repack_worker(void *argument, int thread)
             continue;
         done++;
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
-            specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL, out);
+            specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL,
+                                        matrix == &m->output ? job->bounds : NULL, out);
         if (specdec__pool_barrier(job->pool))
             return;
         if (thread == 0) {
             matrix->tiles = out;
+            if (matrix == &m->output && job->bounds)
+                specdec__model_bind_bounds(matrix, job->bounds);
             if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", done, there))
                 SPECDEC__STORE(job->pool->cancel, 1);
         }
@@ -36150,17 +36418,25 @@ static void specdec__model_repack_worker(void *argument, int thread)
     }
 }
 
-/* Rewrites all matrices of a step into tiles: as many bytes as in the file, plus padding to 16 rows. */
-static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *arena, specdec__pool *pool,
-                                            const specdec_hooks *hooks,
-                                            specdec_error *error)
+/* Rewrites all matrices of a step into tiles: as many bytes as in the file, plus padding to 16 rows. screening: 1: the
+   output matrix into planes, where that pays; 2: wherever it can be. */
+static specdec_result specdec__model_repack(specdec__model *m, int screening, specdec__arena *arena,
+                                            specdec__pool *pool, const specdec_hooks *hooks, specdec_error *error)
 {
+    const int planes = screening && specdec__model_screens(m, screening > 1);
+    unsigned char *part = planes ? SPECDEC__TAKE(arena, unsigned char, m->output.columns) : NULL;
     specdec__repack job;
 
+    job.bounds = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
+                                                             SPECDEC__CACHE_LINE)
+                        : NULL;
     job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
     specdec__os_large_pages(job.tiles, m->tile_bytes);
+    if (part)
+        specdec__planes_parts(m->output_norm, m->output.columns, part);
+    m->output.part = part;
     job.model = m;
     job.pool = pool;
     job.hooks = hooks;
@@ -37869,6 +38145,16 @@ typedef struct specdec__mixes {
     float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
 } specdec__mixes;
 
+/* Bounds of logits in place of logits: see >>forward/screen. */
+typedef struct specdec__screen {
+    int asked;       /* whether whoever reads the rows of the steps to come knows what to do with bounds */
+    int bounds;      /* whether rows of the last step are bounds */
+    float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
+    int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
+    uint64_t rows, read, whole; /* as in specdec_info */
+    int64_t saved;
+} specdec__screen;
+
 /* A model with its KV cache and everything a step needs. */
 typedef struct specdec__context {
     const specdec__model *model;
@@ -37929,6 +38215,7 @@ typedef struct specdec__context {
     specdec__range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, output rows) */
+    specdec__screen screen;
     /* room for a batch */
     int32_t *tokens, *parents; /* (most) */
     specdec__view **views;     /* (most) */
@@ -38195,6 +38482,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->logits = SPECDEC__TAKE(arena, float,
                               specdec__size_add(specdec__size_multiply((size_t)c->most_rows, (size_t)c->output->rows),
                                                 15));
+    c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->most_rows, SPECDEC__PLANE_PARTS));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
@@ -38213,6 +38501,104 @@ static void specdec__context_view(const specdec__context *c, specdec__view *view
 }
 
 SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>forward/screen: a large output matrix of which a step reads five bits of every code, and the other three only of
+ *     rows that can still win: the text keeps its bits.
+ *
+ * Whoever wants the largest logit, or the k largest, need not know the others, only that they are smaller. So a step
+ * multiplies with the upper plane of the matrix (>>quant/planes), the lower bits being taken as 4, and each row gets an
+ * upper bound of its logit. >>speculation/settle then looks at the rows with the highest bounds as they lie in the
+ * file, and at every other one whose bound reaches what it has found there. That is the logit, bit for bit.
+ *
+ * The bound. A row has codes c and scales d (a block of 32 each), its weights are w = d c, the column is x, and what
+ * the lower bits add is e = d (c - c'), c' with 4 for the lower bits. Let p = w x, p' = (w - e) x, without rounding.
+ *   (1) p - p' = e x = the sum over parts of the columns e_i x_i <= the sum of |e_i| |x_i|      (Cauchy and Schwarz)
+ *   (2) Integer sums of a block are exact, and below 2^24. The product of scales is rounded once, and each of B blocks
+ *       adds with one rounding, so a computed p is off by at most (B + 1) u (1 + u)^B times the sum over blocks of
+ *       |products|, u = 2^-24; that is at most |w| |x|, by Cauchy and Schwarz. p' likewise, of (|w| + |e|) |x|.
+ *   (3) The bound itself, p' + the sum of |x_i| r_i, is rounded P + 1 times, P = 4 parts, of values below those.
+ * Hence with r_i = |e_i| + 8 (B + 8) u (|w| + |e|), rounded up to bfloat16, and |x_i| rounded up by one in 10,000, the
+ * computed bound is at least the computed p: the factor 8 is more than thrice what (2) and (3) add up to. Scales that
+ * vanish (below 2^-149) cost less than 1e-30, which is added. Where |p'| or a bound may exceed 1e30, all is read.
+ * ================================================================================================================== */
+
+/* Bytes of one of the planes of the output matrix, by its bytes of a block of 16 rows. */
+static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, int block)
+{
+    return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
+}
+
+/* May the step under way make bounds of logits in place of logits? */
+SPECDEC__INLINE int specdec__screen_may(const specdec__context *c) { return c->screen.asked && c->output->bounds; }
+
+/* norms (row_count, parts) of the columns that the output matrix is multiplied with, a thread's share. Where bounds
+   could overflow they become no numbers, and so do the bounds. */
+static void specdec__screen_norms(const specdec__context *c, int thread)
+{
+    const specdec__columns *x = &c->columns;
+    const specdec__matrix *output = c->output;
+    int column, b, i;
+
+    for (column = thread; column < x->n; column += specdec__pool_active(c->pool)) {
+        float *norms = c->screen.norms + column * SPECDEC__PLANE_PARTS;
+        double squares[SPECDEC__PLANE_PARTS] = {0}, most = 0;
+
+        for (b = 0; b < output->columns / 32; b++) {
+            const size_t at = (size_t)b * (size_t)x->n + (size_t)column;
+            const int offset = (int16_t)(x->pair32[at] & 0xFFFF);
+            int sums[SPECDEC__PLANE_PARTS] = {0};
+
+            for (i = 0; i < 32; i++) {
+                const int value = x->codes[at * 32 + (size_t)i] + offset;
+
+                sums[output->part[b * 32 + i]] += value * value;
+            }
+            for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
+                squares[i] += (double)x->scale[at] * (double)x->scale[at] * (double)sums[i];
+        }
+        for (i = 0; i < SPECDEC__PLANE_PARTS; i++) {
+            const double norm = specdec__plane_root(squares[i]) * 1.0001;
+
+            most += norm * (double)output->most[i];
+            norms[i] = norm < 1e30 ? (float)norm : specdec__float_from_bits(0x7fc00000u);
+        }
+        if (!(most < 1e30))
+            norms[0] = specdec__float_from_bits(0x7fc00000u);
+    }
+}
+
+/* Products with the upper plane, sums (count, 16) of a tile, become bounds. */
+SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const specdec__matrix *matrix, int tile,
+                                           int column, int count, float *sums)
+{
+    const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
+
+    c->kernels->widen(sums, count, matrix->bounds + (size_t)tile * SPECDEC__ROWS, stride,
+                      c->screen.norms + column * SPECDEC__PLANE_PARTS);
+}
+
+/* The logits of items[count] of a row of the last step, which made bounds. */
+static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column, specdec_candidate *items, int count)
+{
+    const specdec__matrix *output = c->output;
+    const unsigned char *rows[SPECDEC__ROWS];
+    float logits[SPECDEC__ROWS];
+    int from, i;
+
+    for (from = 0; from < count; from += SPECDEC__ROWS) {
+        const int few = specdec__min_int(SPECDEC__ROWS, count - from);
+
+        for (i = 0; i < SPECDEC__ROWS; i++)
+            rows[i] = output->file + (size_t)items[from + (i < few ? i : 0)].token * output->row_bytes;
+        c->kernels->pick(rows, output->columns / 32, &c->columns, column, logits);
+        c->kernels->scale(logits, c->model->fact[SPECDEC__LOGIT_SCALE], SPECDEC__ROWS);
+        for (i = 0; i < few; i++)
+            items[from + i].logit = logits[i];
+    }
+    c->screen.read += (uint64_t)count;
+    c->screen.saved -= (int64_t)count * (int64_t)output->row_bytes;
+}
 
 /* =====================================================================================================================
  * >>forward/multiply: matrices times the columns of a step, each tile of weights unpacked once.
@@ -38240,6 +38626,44 @@ static int specdec__places_whole(const specdec__place *places, int count)
     return !count;
 }
 
+/* The same of places in a matrix that lies in planes: its upper plane or, unless bounds are wanted, both. */
+static void specdec__forward_planes(const specdec__context *c, const specdec__place *places, int place_count,
+                                    const specdec__place *next, int column, int count, specdec__scratch *scratch,
+                                    float *const *sums)
+{
+    const specdec__matrix *matrix = places->matrix;
+    const int all = matrix->columns / 32;
+    const size_t bytes = (size_t)all * SPECDEC__PLANE_UPPER;
+    specdec__multiply_function *multiply = c->screen.bounds ? c->kernels->plane : c->kernels->planes;
+    specdec__tiles tiles;
+    int from, i;
+
+    tiles.type = matrix->type;
+    tiles.tile[1] = NULL;
+    tiles.lead = c->kernels->reading.lead;
+    tiles.planes = matrix->tiles;
+    for (i = 0; multiply && i < place_count; i++) {
+        tiles.tile[i] = matrix->tiles + (size_t)places[i].tile * bytes;
+        tiles.next[i] = matrix->tiles + (size_t)next[i].tile * bytes;
+    }
+    if (multiply) {
+        multiply(&tiles, all, scratch->panel, &c->columns, 0, column, count, sums);
+        return;
+    }
+    for (from = 0; from < all; from += SPECDEC__PANEL / 32) {
+        const int blocks = specdec__min_int(SPECDEC__PANEL / 32, all - from);
+
+        for (i = 0; i < place_count; i++) {
+            unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL * SPECDEC__ROWS * 4);
+
+            c->kernels->join(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
+                             !c->screen.bounds, tile);
+            tiles.tile[i] = tiles.next[i] = tile;
+        }
+        specdec__kernels_multiply(c->kernels, &tiles, blocks, scratch->panel, &c->columns, from, column, count, sums);
+    }
+}
+
 /* What specdec__forward_tiles does, without the scales of matrices. */
 static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
                                    const specdec__place *next, int column, int count,
@@ -38250,6 +38674,10 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
     specdec__tiles tiles;
     int from, i;
 
+    if (matrix->bounds) {
+        specdec__forward_planes(c, places, place_count, next, column, count, scratch, sums);
+        return;
+    }
     tiles.type = matrix->type;
     tiles.tile[1] = NULL;
     for (i = 0; i < place_count; i++) {
@@ -38397,6 +38825,8 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
         after = specdec__walk_next(&walk, pair);
         specdec__forward_place(targets, passes > 1 ? after % tiles : after, next);
         specdec__forward_tiles(c, places, pair, next, column, columns, scratch, sums);
+        for (i = 0; i < pair && c->screen.bounds && t->matrix == c->output; i++)
+            specdec__screen_widen(c, t->matrix, places[i].tile, column, columns, sums[i]);
         for (i = 0; i < pair; i++)
             specdec__forward_put(c, t, places[i].tile, column, columns, sums[i]);
     }
@@ -40904,7 +41334,7 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     }
 }
 
-/* A thread's share of the logits: of rows[i] of x. Their states become rows of h. */
+/* A thread's share of the logits, or of their bounds: of rows[i] of x. Their states become rows of h. */
 static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -40918,8 +41348,19 @@ static void specdec__forward_logits(void *argument, int thread)
     t.stride = (size_t)c->output->rows;
     in.rows = c->rows;
     c->scratch[thread].half = 2 * m->layers;
-    if (!specdec__forward_project(c, thread, &in, &t, 1))
-        specdec__forward_finish(c, thread);
+    if (thread == 0)
+        c->screen.bounds = specdec__screen_may(c);
+    if (!specdec__screen_may(c)) {
+        if (!specdec__forward_project(c, thread, &in, &t, 1))
+            specdec__forward_finish(c, thread);
+        return;
+    }
+    specdec__forward_quantise(c, thread, &in);
+    if (specdec__pool_barrier(c->pool))
+        return;
+    specdec__screen_norms(c, thread);
+    if (!specdec__pool_barrier(c->pool))
+        specdec__forward_multiply(c, thread, &t, 1);
 }
 
 static void specdec__forward_worker(void *argument, int thread)
@@ -42204,6 +42645,297 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     specdec__sample_list(out, &in, logits);
     return SPECDEC_OK;
 }
+
+/* =====================================================================================================================
+ * >>speculation/settle: a row of bounds (>>forward/screen) becomes a row of logits, as far as a sampler can choose.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__SETTLE_LEADERS 16 /* rows with the highest bounds, of which the logits are looked at first */
+#define SPECDEC__SETTLE_PAUSE 128  /* steps that are read whole behind others whose bounds did not help, at most */
+#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all rows are read */
+#define SPECDEC__SETTLE_RUN 256    /* bounds that are passed over together */
+#define SPECDEC__SETTLE_SHARE 8    /* more than one row in so many: all are read */
+
+/* Tokens whose logits are read in any case, as the sampler alters them. */
+typedef struct specdec__settle_list {
+    const void *tokens; /* int32_t each, */
+    size_t apart;       /* so many bytes */
+    int count;
+} specdec__settle_list;
+
+static int32_t specdec__settle_token(const specdec__settle_list *list, int i)
+{
+    int32_t token;
+
+    memcpy(&token, (const unsigned char *)list->tokens + (size_t)i * list->apart, sizeof token);
+    return token;
+}
+
+/* A row that is being settled. */
+typedef struct specdec__settling {
+    specdec__context *context;
+    float *row;               /* (vocab): bounds; those of what was found become -infinity */
+    int vocab, column;
+    specdec_candidate *found; /* (vocab): tokens whose logits are known */
+    int count, most;          /* of them; more than `most` would take longer than to read all */
+} specdec__settling;
+
+/* What a chain of samplers needs of a row. */
+typedef struct specdec__settle_need {
+    int k;             /* the k largest logits; 0: all */
+    int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
+    int altered;       /* the tokens that may be altered are among so many last of the text */
+    float temperature;
+    float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
+} specdec__settle_need;
+
+/* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
+   first, then, unless the best is wanted, top-k: what comes behind that sees its list only; or nothing but the
+   temperature. */
+static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
+{
+    const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
+    specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty};
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    const int length = specdec__sampler_chain(s, chain), greedy = !(s->temperature > 0);
+    int at = 0, window, i;
+
+    for (; at < length && specdec__samplers[chain[at]].alter; at++) {
+        window = chain[at] == SPECDEC_SAMPLER_PENALTIES && s->repetition_window >= 0
+                     ? s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_WINDOW
+                     : count;
+        need.altered = specdec__max_int(need.altered, specdec__min_int(window, count));
+    }
+    need.reach = (s->frequency_penalty < 0 ? -s->frequency_penalty : s->frequency_penalty) * (float)need.altered +
+                 (s->presence_penalty < 0 ? -s->presence_penalty : s->presence_penalty);
+    for (i = 0; i < s->bias_count; i++)
+        need.reach += s->biases[i].bias < 0 ? -s->biases[i].bias : s->biases[i].bias;
+    for (i = at; i < length; i++)
+        if (specdec__samplers[chain[i]].alter)
+            return need;
+    if (greedy)
+        need.k = 1;
+    else if (at < length && chain[at] == SPECDEC_SAMPLER_TOP_K)
+        need.k = s->top_k <= SPECDEC__SETTLE_TOP ? s->top_k + 1 : 0; /* one more, so that some are cut off */
+    else if (s->temperature > 1e-6f && !s->bias_count && !at &&
+             (!length || (length == 1 && chain[0] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0))))
+        need.k = need.by_noise = 1;
+    need.temperature = length && need.by_noise ? s->temperature : 1;
+    return need;
+}
+
+/* Reads the logits of what was found from number `from` on; their bounds are done with. */
+static void specdec__settle_read(specdec__settling *w, int from)
+{
+    int i;
+
+    for (i = from; i < w->count; i++)
+        w->row[w->found[i].token] = specdec__float_from_bits(0xff800000u);
+    specdec__screen_read(w->context, w->column, w->found + from, w->count - from);
+}
+
+/* Scales bounds [from, end) as logits are, which keeps their order. Returns 0 if any is no number, or too large. */
+static int specdec__settle_scale(specdec__settling *w, int from, int end)
+{
+    const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
+    int i, good = 1;
+
+    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->sound(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
+        return 0;
+    for (i = from; i < end && end - from < SPECDEC__SETTLE_RUN; i++)
+        good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
+    for (i = from; i < end && factor != 1; i++)
+        w->row[i] = w->row[i] * factor;
+    return good;
+}
+
+/* Finds the `leaders` highest bounds, best first. Returns 0 if any bound is no number, or too large. */
+static int specdec__settle_lead(specdec__settling *w, int leaders)
+{
+    specdec_candidate candidate;
+    int i = 0, end;
+
+    for (w->count = 0; i < w->vocab; i = end) {
+        end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
+        if (!specdec__settle_scale(w, i, end))
+            return 0;
+        if (w->count == leaders &&
+            !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
+            continue;
+        for (; i < end; i++) {
+            candidate.token = i;
+            candidate.logit = w->row[i];
+            w->count = specdec__sample_insert(w->found, w->count, leaders, candidate);
+        }
+    }
+    return 1;
+}
+
+/* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
+   for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
+   rounded. +infinity when fewer than k were found. */
+static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
+                                   const specdec__settle_list *lists, int list_count)
+{
+    specdec_candidate best[SPECDEC__SETTLE_TOP + 1];
+    float largest = highest < 0 ? -highest : highest, own;
+    const int k = need->k;
+    int i, j, l, held = 0;
+
+    for (i = 0; i < w->count; i++) {
+        int altered = 0;
+
+        for (l = 0; l < list_count; l++)
+            for (j = 0; j < lists[l].count; j++)
+                altered |= specdec__settle_token(&lists[l], j) == w->found[i].token;
+        own = w->found[i].logit < 0 ? -w->found[i].logit : w->found[i].logit;
+        largest = own > largest ? own : largest;
+        if (!altered)
+            held = specdec__sample_insert(best, held, k, w->found[i]);
+    }
+    if (held < k)
+        return specdec__float_from_bits(0x7f800000u);
+    return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
+}
+
+/* Finds the tokens of lists. Returns 0 when there are too many. */
+static int specdec__settle_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
+{
+    int l, i;
+
+    for (l = 0; l < list_count; l++)
+        for (i = 0; i < lists[l].count; i++) {
+            const int32_t token = specdec__settle_token(&lists[l], i);
+
+            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST))
+                continue; /* the last: it was found already */
+            if (w->count == w->most)
+                return 0;
+            w->found[w->count++].token = token;
+            w->row[token] = specdec__float_from_bits(0xff800000u);
+        }
+    return 1;
+}
+
+/* Finds all whose bounds reach `least`. Returns 0 when there are too many. */
+static int specdec__settle_reach(specdec__settling *w, float least)
+{
+    int i = 0, end;
+
+    for (; i < w->vocab; i = end) {
+        end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
+        if (!(w->context->kernels->largest(w->row + i, end - i) >= least))
+            continue;
+        for (; i < end; i++)
+            if (w->row[i] >= least) {
+                if (w->count == w->most)
+                    return 0;
+                w->found[w->count++].token = i;
+            }
+    }
+    return 1;
+}
+
+/* Finds all that noise could lift to the best. The largest logit is known, and all bounds are below it. The steps of
+   rounding are those of specdec__row_top, each of which keeps the order. */
+static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t noise)
+{
+    specdec_candidate best, candidate;
+    float highest = w->found[0].logit;
+    int i, end, held = 0;
+
+    for (i = 1; i < w->count; i++)
+        highest = w->found[i].logit > highest ? w->found[i].logit : highest;
+    for (i = 0; i < w->count; i++) {
+        candidate = w->found[i];
+        candidate.logit = candidate.logit - highest;
+        candidate.logit = candidate.logit / heat;
+        held = specdec__sample_try(&best, held, 1, candidate, noise);
+    }
+    for (i = 0; i < w->vocab; i = end) {
+        end = specdec__min_int(i + 64, w->vocab);
+        if (!w->context->kernels->hopefuls(w->row + i, end - i, highest, 1.0f / heat, best.logit, noise, (uint32_t)i))
+            continue;
+        for (; i < end; i++) {
+            specdec_candidate lifted;
+
+            candidate.token = i;
+            candidate.logit = w->row[i] - highest;
+            candidate.logit = candidate.logit / heat;
+            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try(&lifted, 0, 1, candidate, noise) ||
+                !(lifted.logit >= best.logit))
+                continue;
+            if (w->count == w->most)
+                return 0;
+            w->found[w->count++].token = i;
+        }
+    }
+    return 1;
+}
+
+/* Finds the logits of a row among which the sampler chooses. Returns 0 when all are to be read. */
+static int specdec__settle_find(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
+                                const specdec__settle_list *lists, int list_count)
+{
+    const int leaders = specdec__round_up(2 * need->k, SPECDEC__SETTLE_LEADERS);
+    float least;
+    int known;
+
+    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders))
+        return 0;
+    least = w->found[0].logit;
+    specdec__settle_read(w, 0);
+    least = specdec__settle_least(w, need, least, lists, list_count);
+    known = w->count;
+    if (!specdec__settle_lists(w, lists, list_count) || !specdec__settle_reach(w, least))
+        return 0;
+    specdec__settle_read(w, known);
+    known = w->count;
+    if (!need->by_noise)
+        return 1;
+    if (!specdec__settle_noise(w, need->temperature, noise))
+        return 0;
+    specdec__settle_read(w, known);
+    return 1;
+}
+
+/* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
+   choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
+   found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
+   made. */
+static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec__settle_need *need,
+                                            uint64_t noise, const specdec__settle_list *lists, int list_count,
+                                            specdec_candidate *found)
+{
+    specdec__settling w;
+    int i;
+
+    w.context = c;
+    w.vocab = c->output->rows;
+    w.row = c->logits + (size_t)column * (size_t)w.vocab;
+    w.column = column;
+    w.found = found;
+    w.count = 0;
+    w.most = w.vocab / SPECDEC__SETTLE_SHARE;
+    c->screen.rows++;
+    if (specdec__settle_find(&w, need, noise, lists, list_count)) {
+        for (i = 0; i < w.vocab; i++)
+            w.row[i] = specdec__float_from_bits(0xff800000u);
+        for (i = 0; i < w.count; i++)
+            w.row[found[i].token] = found[i].logit;
+        c->screen.pause -= c->screen.pause > 0;
+        return;
+    }
+    c->screen.asked = 0;
+    c->screen.whole++;
+    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+}
+
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>speculation/tree: token trees as arrays: shapes, scores, the best tree for an acceptance vector, growth from live
@@ -48766,6 +49498,19 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
+/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Without being told,
+   only where the instruction set has kernels for them and sequences as the configuration has them can use bounds:
+   planes take longer to read whole. */
+static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
+{
+    return c->screening == SPECDEC_SCREENING_OFF      ? 0
+           : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
+           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.constraint ||
+                     c->settings.allow || !specdec__settle_needs(&c->settings.sampling, 0).k
+               ? 0
+               : kernels->plane != NULL;
+}
+
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -48778,7 +49523,9 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i], arena, &e->pool, &hooks, error);
+        r = specdec__model_repack(e->own[i],
+                                  e->own[i] == e->target_model ? specdec__engine_screening(&e->config, e->kernels) : 0,
+                                  arena, &e->pool, &hooks, error);
     return r;
 }
 
@@ -50983,6 +51730,45 @@ static int specdec__engine_stops(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
+/* Whether bounds of logits will do for a step: see >>speculation/settle. */
+static int specdec__engine_screens(specdec__engine *e)
+{
+    int i;
+
+    if (e->config.screening == SPECDEC_SCREENING_OFF || !e->target.output->bounds || e->verify != specdec__forward ||
+        e->target.hooks)
+        return 0;
+    for (i = 0; i < e->member_count; i++) {
+        const specdec *t = e->members[i];
+
+        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
+            specdec__constrained_is(&t->constrained) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
+            return 0;
+    }
+    e->target.screen.left -= e->target.screen.left > 0;
+    return !e->target.screen.left;
+}
+
+/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. */
+static void specdec__engine_settle(specdec *t, int column)
+{
+    specdec__engine *e = t->engine;
+    const specdec_sampling *s = &t->settings.sampling;
+    const specdec__settle_need need = specdec__settle_needs(s, t->count);
+    int32_t forks[2];
+    const specdec__settle_list lists[] = {
+        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
+        {t->ends, sizeof *t->ends, t->end_count},
+        {t->model->vocab.ends, sizeof *t->model->vocab.ends, t->model->vocab.end_count},
+        {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
+        {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
+
+    forks[0] = e->child_token;
+    forks[1] = e->fork_token;
+    specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
+                    (int)SPECDEC__COUNT(lists), e->chooser.items);
+}
+
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
 static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
                                              specdec_verdict *verdict)
@@ -50991,9 +51777,12 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     const specdec__engine *e = t->engine;
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
     const int row = t->first + t->lead + node;
-    const specdec_result result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
+    specdec_result result;
     specdec__forbidden own;
 
+    if (e->target.screen.bounds)
+        specdec__engine_settle(t, t->row + node);
+    result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
     specdec__engine_mask(t, logits, &own);
@@ -51210,7 +51999,11 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
+    e->target.screen.asked = specdec__engine_screens(e);
     s->result = e->verify(&e->target, &batch, &s->error);
+    if (e->target.screen.asked && e->target.screen.bounds)
+        e->target.screen.saved += specdec__screen_bytes(&e->target, SPECDEC__PLANE_LOWER);
+    e->target.screen.asked = 0;
     e->target.threads = e->config.threads;
 }
 
@@ -55187,6 +55980,10 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
     info->state_bytes = specdec__state_bytes(&m->mixing);
     info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
+    info->screened_rows = t->engine->target.screen.rows;
+    info->screened_read = t->engine->target.screen.read;
+    info->screened_whole = t->engine->target.screen.whole;
+    info->screened_bytes = t->engine->target.screen.saved;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
     info->products_per_token = m->weight_products;
@@ -55768,7 +56565,8 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
     result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack(m, arena, pool, &config->hooks, error);
+        result = specdec__model_repack(m, specdec__engine_screening(config, &unused), arena, pool, &config->hooks,
+                                       error);
     specdec__pool_deinit(pool);
     return result;
 }
@@ -58542,6 +59340,108 @@ SPECDEC__LANE void X(add_scaled)(float *x, float a, const float *y, int count)
 
     for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(x + i, X(madd)(X(set)(a), X(load)(y + i), X(load)(x + i)));
+}
+
+/* Groups 2 i and 2 i + 1 of a block of planes, as words: codes of Q8_0 from their nibbles, their bits and, below,
+   lower (3 lines). */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE void X(join_two)(const unsigned char *nibbles, const unsigned char *bits,
+                                                         const unsigned char *lower, int i, unsigned char *out)
+{
+    uint32_t n[16], f[16], low[3][16], even[16], odd[16];
+    int k, line;
+
+    memcpy(n, nibbles, 64);
+    memcpy(f, bits, 64);
+    for (k = 0; k < 16; k++) {
+        even[k] = (n[k] << 4 & 0xF0F0F0F0u) | (f[k] >> 2 * i & 0x01010101u) << 3;
+        odd[k] = (n[k] & 0xF0F0F0F0u) | (f[k] >> (2 * i + 1) & 0x01010101u) << 3;
+    }
+    for (line = 0; lower && line < 3; line++) {
+        memcpy(low[line], lower + line * 64, 64);
+        for (k = 0; k < 16; k++) {
+            even[k] |= (low[line][k] >> 2 * i & 0x01010101u) << line;
+            odd[k] |= (low[line][k] >> (2 * i + 1) & 0x01010101u) << line;
+        }
+    }
+    for (k = 0; k < 16; k++) {
+        even[k] ^= lower ? 0x80808080u : 0x80808080u | 0x01010101u * SPECDEC__PLANE_MIDDLE;
+        odd[k] ^= lower ? 0x80808080u : 0x80808080u | 0x01010101u * SPECDEC__PLANE_MIDDLE;
+    }
+    memcpy(out, even, 64);
+    memcpy(out + 64, odd, 64);
+}
+
+/* Planes to a tile of Q8_0. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(join)(const unsigned char *planes, size_t from, int blocks, int whole,
+                                              unsigned char *tile)
+{
+    const unsigned char *upper = planes + from * SPECDEC__PLANE_UPPER;
+    const unsigned char *lower = planes - (from + 1) * SPECDEC__PLANE_LOWER;
+    int b, i;
+
+    for (b = 0; b < blocks; b++, upper += SPECDEC__PLANE_UPPER, lower -= SPECDEC__PLANE_LOWER) {
+        memcpy(tile, upper, 32);
+        tile += 32;
+        for (i = 0; i < 4; i++, tile += 128)
+            if (whole)
+                X(join_two)(upper + 32 + i * 64, upper + 288, lower, i, tile);
+            else
+                X(join_two)(upper + 32 + i * 64, upper + 288, NULL, i, tile);
+    }
+}
+
+/* sums (count, 16) += 1e-30 + norms times bounds. */
+SPECDEC__LANE void X(widen)(float *sums, int count, const uint16_t *bounds, size_t stride, const float *norms)
+{
+    V width;
+    int c, i, part;
+
+    for (c = 0; c < count; c++, norms += SPECDEC__PLANE_PARTS)
+        for (i = 0; i < 16; i += SPECDEC__LANES, sums += SPECDEC__LANES) {
+            width = X(set)(1e-30f);
+            for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
+                width = X(madd)(X(set)(norms[part]), X(load_bf16)(bounds + (size_t)part * stride + i), width);
+            X(store)(sums, X(add)(X(load)(sums), width));
+        }
+}
+
+/* The exact sum of 32 products. */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(pick_block)(const unsigned char *row, const int16_t *x)
+{
+    int32_t dot = 0;
+    int i;
+
+    for (i = 0; i < 32; i++)
+        dot += (int8_t)row[i] * x[i];
+    return dot;
+}
+
+/* 16 rows of a file times a column. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(pick)(const unsigned char *const *rows, int blocks, const specdec__columns *x,
+                                              int column, float *out)
+{
+    float scales[16], dots[16];
+    V acc[SPECDEC__PARTS];
+    int16_t values[32];
+    int b, i, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        acc[p] = X(set)(0);
+    for (b = 0; b < blocks; b++) {
+        const size_t at = (size_t)b * (size_t)x->n + (size_t)column;
+        const int offset = (int16_t)(x->pair32[at] & 0xFFFF);
+
+        for (i = 0; i < 32; i++)
+            values[i] = (int16_t)(x->codes[at * 32 + (size_t)i] + offset);
+        for (i = 0; i < 16; i++) {
+            scales[i] = specdec__load_f16(rows[i] + b * 34) * x->scale[at];
+            dots[i] = (float)X(pick_block)(rows[i] + b * 34 + 2, values);
+        }
+        for (p = 0; p < SPECDEC__PARTS; p++)
+            acc[p] = X(madd)(X(load)(scales + p * SPECDEC__LANES), X(load)(dots + p * SPECDEC__LANES), acc[p]);
+    }
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        X(store)(out + p * SPECDEC__LANES, acc[p]);
 }
 
 /* out = the sum of weights * rows over taps, plus bias, and silu of that if it is asked for. */
