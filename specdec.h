@@ -51,8 +51,8 @@
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens),
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
-     block. Of the caller's own stack, calls need at most 14 KB (optimised; 3 to 11 were measured, most when an engine
-     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB.
+     block. Of the caller's own stack, calls need at most 17 KB (optimised; 3 to 16 were measured, most when an engine
+     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 4 KB.
      Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
      they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
      renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
@@ -8990,7 +8990,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
 /* Bit `from` of every byte as bit `to`, other bits anyhow. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move_bit(__m512i a, int from, int to)
 {
-    return from < to ? _mm512_slli_epi16(a, to - from) : _mm512_srli_epi16(a, from - to);
+    return from < to ? _mm512_slli_epi16(a, (unsigned)(to - from)) : _mm512_srli_epi16(a, (unsigned)(from - to));
 }
 
 /* Codes of a block of planes, which lies at `upper`; lower: NULL, or the same block of the lower plane. */
@@ -32529,12 +32529,16 @@ static uint32_t specdec__tools_call(specdec__schema *s, const specdec__calls *ro
     return all;
 }
 
-/* Do calls of this form stand in a list? */
+/* Do calls of this form stand in a list? That is what opens behind the mark, before the first object. */
 static int specdec__tools_lists(const specdec__calls *row)
 {
-    const char *mark = row->form == SPECDEC__CALLS_JSON ? strstr(row->begin, row->mark) : NULL;
-    const char *from = mark ? mark + strlen(row->mark) : row->begin, *object = strchr(from, '{');
+    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->mark) : 0;
+    const char *from = row->begin, *object;
 
+    while (strlen(from) >= size && memcmp(from, row->mark, size) != 0)
+        from++;
+    from = strlen(from) >= size ? from + size : row->begin;
+    object = strchr(from, '{');
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 
@@ -33668,6 +33672,13 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits, and how many groups they make */
 
 /* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
+/* How far the lower plane of a matrix moves the products of its rows, at most: see >>forward/screen. */
+typedef struct specdec__row_bounds {
+    uint16_t *norm;       /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16 */
+    unsigned char *part;  /* (columns): the part of a bound that each belongs to */
+    float most[4];        /* the largest bound of each part */
+} specdec__row_bounds;
+
 typedef struct specdec__matrix {
     const specdec__quant_type *type;
     int rows, columns;
@@ -33679,10 +33690,7 @@ typedef struct specdec__matrix {
     const unsigned char *scales; /* F32 in the file, one for scale_tiles tiles (0: for all), by which products are
                                     multiplied; NULL: none */
     int scale_tiles;
-    const uint16_t *bounds;     /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16: tiles are planes, and the lower
-                                   one moves products by no more: see >>forward/screen. NULL: they are tiles */
-    const unsigned char *part;  /* (columns): the part of a bound that each belongs to */
-    float most[4];              /* the largest bound of each part */
+    const specdec__row_bounds *bounds; /* tiles are planes; NULL: they are tiles */
 } specdec__matrix;
 
 enum {
@@ -36285,7 +36293,7 @@ typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
     unsigned char *tiles;
-    uint16_t *bounds;   /* of the output matrix, which is to lie in planes; NULL: it is not */
+    specdec__row_bounds *bounds; /* of the output matrix, which is to lie in planes; NULL: it is not */
     const specdec_hooks *hooks;
 } specdec__repack;
 
@@ -36302,7 +36310,8 @@ static size_t specdec__model_planes_at(const specdec__matrix *matrix)
 }
 
 /* Repacks tile t of a matrix, of Q8_0, into planes, and works out the bounds of its rows. */
-static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, uint16_t *bounds, unsigned char *planes)
+static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, const specdec__row_bounds *bounds,
+                                         unsigned char *planes)
 {
     const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
@@ -36318,16 +36327,16 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, u
     for (row = 0; row < SPECDEC__QUANT_ROWS; row++) {
         memset(own, 0, sizeof own);
         if (row < rows)
-            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, matrix->part, own);
+            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part, own);
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
-            bounds[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
+            bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
     }
 }
 
 /* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes; bounds: NULL, or it is to lie in planes.
    Of a file that was mapped for this, no more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
-                                        uint16_t *bounds, unsigned char *out)
+                                        const specdec__row_bounds *bounds, unsigned char *out)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
     const size_t blocks = (size_t)matrix->columns / matrix->type->block;
@@ -36370,7 +36379,7 @@ static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
 }
 
 /* The output matrix lies in planes. */
-static void specdec__model_bind_bounds(specdec__matrix *matrix, const uint16_t *bounds)
+static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
     size_t i;
@@ -36379,10 +36388,10 @@ static void specdec__model_bind_bounds(specdec__matrix *matrix, const uint16_t *
     matrix->bounds = bounds;
     matrix->tiles += specdec__model_planes_at(matrix);
     for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
-        for (i = 0, matrix->most[part] = 0; i < stride; i++) {
-            const float own = specdec__float_from_bf16(bounds[(size_t)part * stride + i]);
+        for (i = 0, bounds->most[part] = 0; i < stride; i++) {
+            const float own = specdec__float_from_bf16(bounds->norm[(size_t)part * stride + i]);
 
-            matrix->most[part] = own > matrix->most[part] ? own : matrix->most[part];
+            bounds->most[part] = own > bounds->most[part] ? own : bounds->most[part];
         }
 }
 
@@ -36424,19 +36433,23 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
                                             specdec__pool *pool, const specdec_hooks *hooks, specdec_error *error)
 {
     const int planes = screening && specdec__model_screens(m, screening > 1);
+    specdec__row_bounds *bounds = planes ? SPECDEC__TAKE(arena, specdec__row_bounds, 1) : NULL;
     unsigned char *part = planes ? SPECDEC__TAKE(arena, unsigned char, m->output.columns) : NULL;
+    uint16_t *norm = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
+                                                                 SPECDEC__CACHE_LINE)
+                            : NULL;
     specdec__repack job;
 
-    job.bounds = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
-                                                             SPECDEC__CACHE_LINE)
-                        : NULL;
     job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
     specdec__os_large_pages(job.tiles, m->tile_bytes);
-    if (part)
+    job.bounds = bounds;
+    if (bounds) {
+        bounds->norm = norm;
+        bounds->part = part;
         specdec__planes_parts(m->output_norm, m->output.columns, part);
-    m->output.part = part;
+    }
     job.model = m;
     job.pool = pool;
     job.hooks = hooks;
@@ -38552,7 +38565,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
             for (i = 0; i < 32; i++) {
                 const int value = x->codes[at * 32 + (size_t)i] + offset;
 
-                sums[output->part[b * 32 + i]] += value * value;
+                sums[output->bounds->part[b * 32 + i]] += value * value;
             }
             for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
                 squares[i] += (double)x->scale[at] * (double)x->scale[at] * (double)sums[i];
@@ -38560,7 +38573,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++) {
             const double norm = specdec__plane_root(squares[i]) * 1.0001;
 
-            most += norm * (double)output->most[i];
+            most += norm * (double)output->bounds->most[i];
             norms[i] = norm < 1e30 ? (float)norm : specdec__float_from_bits(0x7fc00000u);
         }
         if (!(most < 1e30))
@@ -38574,7 +38587,7 @@ SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const spec
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
 
-    c->kernels->widen(sums, count, matrix->bounds + (size_t)tile * SPECDEC__ROWS, stride,
+    c->kernels->widen(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
                       c->screen.norms + column * SPECDEC__PLANE_PARTS);
 }
 

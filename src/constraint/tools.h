@@ -89,12 +89,16 @@ static uint32_t specdec__tools_call(specdec__schema *s, const specdec__calls *ro
     return all;
 }
 
-/* Do calls of this form stand in a list? */
+/* Do calls of this form stand in a list? That is what opens behind the mark, before the first object. */
 static int specdec__tools_lists(const specdec__calls *row)
 {
-    const char *mark = row->form == SPECDEC__CALLS_JSON ? strstr(row->begin, row->mark) : NULL;
-    const char *from = mark ? mark + strlen(row->mark) : row->begin, *object = strchr(from, '{');
+    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->mark) : 0;
+    const char *from = row->begin, *object;
 
+    while (strlen(from) >= size && memcmp(from, row->mark, size) != 0)
+        from++;
+    from = strlen(from) >= size ? from + size : row->begin;
+    object = strchr(from, '{');
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 

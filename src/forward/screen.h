@@ -56,7 +56,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
             for (i = 0; i < 32; i++) {
                 const int value = x->codes[at * 32 + (size_t)i] + offset;
 
-                sums[output->part[b * 32 + i]] += value * value;
+                sums[output->bounds->part[b * 32 + i]] += value * value;
             }
             for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
                 squares[i] += (double)x->scale[at] * (double)x->scale[at] * (double)sums[i];
@@ -64,7 +64,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++) {
             const double norm = specdec__plane_root(squares[i]) * 1.0001;
 
-            most += norm * (double)output->most[i];
+            most += norm * (double)output->bounds->most[i];
             norms[i] = norm < 1e30 ? (float)norm : specdec__float_from_bits(0x7fc00000u);
         }
         if (!(most < 1e30))
@@ -78,7 +78,7 @@ SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const spec
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
 
-    c->kernels->widen(sums, count, matrix->bounds + (size_t)tile * SPECDEC__ROWS, stride,
+    c->kernels->widen(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
                       c->screen.norms + column * SPECDEC__PLANE_PARTS);
 }
 

@@ -18,6 +18,13 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits, and how many groups they make */
 
 /* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
+/* How far the lower plane of a matrix moves the products of its rows, at most: see >>forward/screen. */
+typedef struct specdec__row_bounds {
+    uint16_t *norm;       /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16 */
+    unsigned char *part;  /* (columns): the part of a bound that each belongs to */
+    float most[4];        /* the largest bound of each part */
+} specdec__row_bounds;
+
 typedef struct specdec__matrix {
     const specdec__quant_type *type;
     int rows, columns;
@@ -29,10 +36,7 @@ typedef struct specdec__matrix {
     const unsigned char *scales; /* F32 in the file, one for scale_tiles tiles (0: for all), by which products are
                                     multiplied; NULL: none */
     int scale_tiles;
-    const uint16_t *bounds;     /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16: tiles are planes, and the lower
-                                   one moves products by no more: see >>forward/screen. NULL: they are tiles */
-    const unsigned char *part;  /* (columns): the part of a bound that each belongs to */
-    float most[4];              /* the largest bound of each part */
+    const specdec__row_bounds *bounds; /* tiles are planes; NULL: they are tiles */
 } specdec__matrix;
 
 enum {

@@ -87,7 +87,7 @@ typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
     unsigned char *tiles;
-    uint16_t *bounds;   /* of the output matrix, which is to lie in planes; NULL: it is not */
+    specdec__row_bounds *bounds; /* of the output matrix, which is to lie in planes; NULL: it is not */
     const specdec_hooks *hooks;
 } specdec__repack;
 
@@ -104,7 +104,8 @@ static size_t specdec__model_planes_at(const specdec__matrix *matrix)
 }
 
 /* Repacks tile t of a matrix, of Q8_0, into planes, and works out the bounds of its rows. */
-static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, uint16_t *bounds, unsigned char *planes)
+static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, const specdec__row_bounds *bounds,
+                                         unsigned char *planes)
 {
     const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
@@ -120,16 +121,16 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, u
     for (row = 0; row < SPECDEC__QUANT_ROWS; row++) {
         memset(own, 0, sizeof own);
         if (row < rows)
-            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, matrix->part, own);
+            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part, own);
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
-            bounds[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
+            bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
     }
 }
 
 /* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes; bounds: NULL, or it is to lie in planes.
    Of a file that was mapped for this, no more than a piece is in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
-                                        uint16_t *bounds, unsigned char *out)
+                                        const specdec__row_bounds *bounds, unsigned char *out)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
     const size_t blocks = (size_t)matrix->columns / matrix->type->block;
@@ -172,7 +173,7 @@ static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
 }
 
 /* The output matrix lies in planes. */
-static void specdec__model_bind_bounds(specdec__matrix *matrix, const uint16_t *bounds)
+static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
     size_t i;
@@ -181,10 +182,10 @@ static void specdec__model_bind_bounds(specdec__matrix *matrix, const uint16_t *
     matrix->bounds = bounds;
     matrix->tiles += specdec__model_planes_at(matrix);
     for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
-        for (i = 0, matrix->most[part] = 0; i < stride; i++) {
-            const float own = specdec__float_from_bf16(bounds[(size_t)part * stride + i]);
+        for (i = 0, bounds->most[part] = 0; i < stride; i++) {
+            const float own = specdec__float_from_bf16(bounds->norm[(size_t)part * stride + i]);
 
-            matrix->most[part] = own > matrix->most[part] ? own : matrix->most[part];
+            bounds->most[part] = own > bounds->most[part] ? own : bounds->most[part];
         }
 }
 
@@ -226,19 +227,23 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
                                             specdec__pool *pool, const specdec_hooks *hooks, specdec_error *error)
 {
     const int planes = screening && specdec__model_screens(m, screening > 1);
+    specdec__row_bounds *bounds = planes ? SPECDEC__TAKE(arena, specdec__row_bounds, 1) : NULL;
     unsigned char *part = planes ? SPECDEC__TAKE(arena, unsigned char, m->output.columns) : NULL;
+    uint16_t *norm = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
+                                                                 SPECDEC__CACHE_LINE)
+                            : NULL;
     specdec__repack job;
 
-    job.bounds = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
-                                                             SPECDEC__CACHE_LINE)
-                        : NULL;
     job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
     specdec__os_large_pages(job.tiles, m->tile_bytes);
-    if (part)
+    job.bounds = bounds;
+    if (bounds) {
+        bounds->norm = norm;
+        bounds->part = part;
         specdec__planes_parts(m->output_norm, m->output.columns, part);
-    m->output.part = part;
+    }
     job.model = m;
     job.pool = pool;
     job.hooks = hooks;
