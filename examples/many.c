@@ -355,7 +355,8 @@ static const char *prompt_text(const options *o, const job *j, const char *text,
 static const char *prompt_line(const work *w, job *j, char *line)
 {
     specdec_settings settings = w->settings;
-    char *object = json_space(line), *behind = json_skip(object, JSON_NESTED), *id, *prompt, *messages;
+    char *object = json_space(line), *behind = json_skip(object, JSON_NESTED);
+    char *id, *prompt, *messages, *schema;
     const char *text, *wrong;
     size_t length;
 
@@ -366,12 +367,13 @@ static const char *prompt_line(const work *w, job *j, char *line)
     j->id_length = id ? (size_t)(json_skip(id, JSON_NESTED) - id) : 0;
     prompt = given_member(object, "prompt");
     messages = given_member(object, "messages");
+    schema = given_member(object, "schema"); /* before strings of the line are written over */
     if (!prompt == !messages)
         return "a line needs either \"prompt\" or \"messages\"";
     find_unknown(object, j->number);
     wrong = read_settings(&settings, j, object);
-    if (!wrong && given_member(object, "schema"))
-        wrong = read_schema(w->o, &settings, j, j->line + (given_member(object, "schema") - line));
+    if (!wrong && schema)
+        wrong = read_schema(w->o, &settings, j, j->line + (schema - line));
     if (wrong)
         return wrong;
     if (specdec_set(j->text, &settings))

@@ -309,6 +309,25 @@ static void test_constraints(void)
     free(memory);
 }
 
+static void test_splitter(void)
+{
+    specdec_splitter splitter;
+    specdec_part part;
+
+    TEST("a splitter of answers: NULLs, marks that there are not, an answer without a byte");
+    REFUSED(specdec_splitter_begin(NULL, NULL, NULL, 0));
+    REFUSED(specdec_splitter_begin(&splitter, "no such marks", NULL, 0));
+    REFUSED(specdec_splitter_begin(&splitter, NULL, "no such marks", 0));
+    specdec_splitter_push(NULL, "a", 1);
+    CHECK(!specdec_splitter_next(NULL, &part));
+    CHECK(specdec_splitter_begin(&splitter, NULL, NULL, 0) == SPECDEC_OK);
+    CHECK(!specdec_splitter_next(&splitter, NULL) && !specdec_splitter_next(&splitter, &part));
+    specdec_splitter_push(&splitter, "a", SPECDEC_WHOLE_STRING);
+    CHECK(specdec_splitter_next(&splitter, &part) && part.kind == SPECDEC_PART_CONTENT && part.text.length == 1 && *part.text.bytes == 'a');
+    specdec_splitter_push(&splitter, NULL, 0);
+    CHECK(!specdec_splitter_next(&splitter, &part));
+}
+
 /* Every function that the interface declares is called here, or at least named. */
 static void test_all(void)
 {
@@ -434,6 +453,11 @@ static void test_no_text(void)
     REFUSED(specdec_cut_stop(NULL));
     REFUSED(specdec_prompt_tokens(NULL, prompt, 1));
     REFUSED(specdec_chat(NULL, &message, 1));
+    REFUSED(specdec_chat_messages(NULL, NULL));
+    REFUSED(specdec_chat_json(NULL, "{}", 2));
+    REFUSED(specdec_next_part(NULL, NULL));
+    REFUSED(specdec_take_part(NULL, NULL));
+    REFUSED(specdec_score(NULL, NULL, 1, NULL));
     REFUSED(specdec_next(NULL, &piece));
     REFUSED(specdec_take(NULL, &piece));
     REFUSED(specdec_step(NULL, &tokens, &count));
@@ -460,6 +484,7 @@ static void test_no_text(void)
 
 static void test_missing(void)
 {
+    double score = 0;
     int count = 0, layer = 0;
     size_t size;
     static char bytes[64];
@@ -482,6 +507,13 @@ static void test_missing(void)
     TRY(specdec_cut_stop(engine));
     REFUSED(specdec_prompt_tokens(engine, NULL, 1));
     REFUSED(specdec_chat(engine, NULL, 1));
+    REFUSED(specdec_chat_messages(engine, NULL));
+    REFUSED(specdec_chat_json(engine, NULL, 2));
+    REFUSED(specdec_chat_json(engine, "[", 1));
+    REFUSED(specdec_next_part(engine, NULL));
+    REFUSED(specdec_take_part(engine, NULL));
+    REFUSED(specdec_score(engine, NULL, 1, &score));
+    REFUSED(specdec_score(engine, NULL, -1, &score));
     REFUSED(specdec_next(engine, NULL));
     REFUSED(specdec_take(engine, NULL));
     REFUSED(specdec_step(engine, NULL, &count));
@@ -1193,6 +1225,7 @@ int main(void)
     CHECK(tokens_of(engine) == COUNT(prompt));
     test_fields();
     test_constraints();
+    test_splitter();
     test_all();
     test_configurations();
     specdec_deinit(engine);

@@ -420,7 +420,7 @@ static void test_names(void)
 {
     static const struct { const char *architecture, *words[2]; } unknown[] = {
         {"qwen39moe", {"\"qwen39moe\" is not known", "qwen3moe"}}, {"llama4", {"\"llama4\"", "family: llama"}},
-        {"gemma3n", {"\"gemma3n\"", "gemma3"}}, {"mamba2", {"\"mamba2\"", "none of its family"}}, {"", {"\"\"", "none"}},
+        {"gemma9", {"\"gemma9\"", "gemma3"}}, {"mamba2", {"\"mamba2\"", "none of its family"}}, {"", {"\"\"", "none"}},
         {"7", {"\"7\"", "none"}}};
     static const struct { uint32_t type; const char *words[2]; } types[] = {
         {9, {"Q8_1", "Q8_0"}}, {15, {"Q8_K", "(Q8_0 is)"}}, {36, {"IQ4_NL_4_4", "IQ4_NL"}}, {4, {"Q4_2", "Q4_0"}},
