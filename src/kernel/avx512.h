@@ -355,10 +355,17 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
     }
 }
 
+#ifdef __clang__
+typedef unsigned specdec__avx512_count; /* of the bits to shift by, as clang's shifts take them */
+#else
+typedef int specdec__avx512_count;
+#endif
+
 /* Bit `from` of every byte as bit `to`, other bits anyhow. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move_bit(__m512i a, int from, int to)
 {
-    return from < to ? _mm512_slli_epi16(a, (unsigned)(to - from)) : _mm512_srli_epi16(a, (unsigned)(from - to));
+    return from < to ? _mm512_slli_epi16(a, (specdec__avx512_count)(to - from))
+                     : _mm512_srli_epi16(a, (specdec__avx512_count)(from - to));
 }
 
 /* Codes of a block of planes, which lies at `upper`; lower: NULL, or the same block of the lower plane. */
