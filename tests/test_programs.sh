@@ -673,11 +673,11 @@ check "that says which setting" [ "$(grep -c -e 'error":".*\(temperature\|top_k\
 {
     echo '{"id": 1, "prompt": "A", "model": "gpt", "logit_bias": {"3": 4}, "stream": false}'
     echo '{"id": 2, "prompt": "A", "model": "gpt", "n": 1, "stop": null, "seed": null, "messages": null}'
-    echo '{"id": 3, "prompt": "A", "n": 1, "frequency_penalty": 0.5}'
+    echo '{"id": 3, "prompt": "A", "n": 1, "service_tier": 0.5}'
 } > "$T/own.jsonl"
 run many -f "$T/own.jsonl" -n 4
 check "members that mean nothing stop nothing" [ "$status $(wc -l < "$T/out")" = "0 3" ]
-check "and are named once each" [ "$(sed -n 's/^many: line [123]: "\([a-z_]*\)" counts for nothing.*/\1/p' "$T/err" | tr '\n' ' ')" = "model logit_bias stream n frequency_penalty " ]
+check "and are named once each" [ "$(sed -n 's/^many: line [123]: "\([a-z_]*\)" counts for nothing.*/\1/p' "$T/err" | tr '\n' ' ')" = "model logit_bias stream n service_tier " ]
 echo '{"id": 1, "prompt": "A", "temperature": 1, "seed": -1}' > "$T/own.jsonl"
 run many -f "$T/own.jsonl" -n 20
 seed=$(sed -n 's/^many: line 1: seed \([0-9]*\)$/\1/p' "$T/err")
