@@ -1,6 +1,7 @@
 #!/bin/sh
 # specdec.h is what the parts in src/ give; its contents name them; only one part knows operating systems. With PARTS=alone, every
-# part compiles by itself, as C99 and C++11 (CXX), with what it includes: so it uses nothing that its includes do not name.
+# part compiles by itself, as C99 and C++11 (CXX), with what it includes: so it uses nothing that its includes do not name;
+# with PARTS=once, as one of the two, by turns from day to day.
 cd "$(dirname "$0")/.." || exit 1
 passed=0 failed=0
 check() # PROMISE STATUS
@@ -51,7 +52,7 @@ check "no line is longer than 120 columns" $?
     END { exit !(found || open) }' src/*/*.h
 check "what a part has compiled for size ends in the part" $?
 
-if [ "${PARTS-}" = alone ]; then
+if [ "${PARTS-}" = alone ] || [ "${PARTS-}" = once ]; then
     alone() # PART COMPILER: a part that is compiled by itself, in the background
     {
         echo "#include \"src/$1.h\"" | $2 -fsyntax-only -Wall -Wextra -Werror -I. - > "$work/log.$3" 2>&1 && echo > "$work/passed.$3"
@@ -69,20 +70,34 @@ speculation/tree static float specdec__new(void) { return specdec__exp(1); }
 text/chat static double specdec__new(void) { return specdec__os_seconds(); }
 speculation/sample static int specdec__new(specdec__tune *tune) { return !tune; }
 END
-    number=0
-    for part in $parts; do
-        case $part in base/end) continue ;; esac
-        number=$((number + 2))
-        alone "$part" "${CC:-cc} -x c -std=c99" $number &
-        alone "$part" "${CXX:-c++} -x c++ -std=c++11" $((number + 1)) &
+    started=0
+    judge() # two compiles at a time: waits, and counts what has ended
+    {
         wait
-        for language in 0 1; do
-            [ -e "$work/passed.$((number + language))" ]
+        while read -r number part; do
+            [ -e "$work/passed.$number" ]
             status=$?
             check "src/$part.h compiles by itself" $status
-            [ $status = 0 ] || grep -m 3 error "$work/log.$((number + language))"
-        done
+            [ $status = 0 ] || grep -m 3 error "$work/log.$number"
+        done < "$work/started"
+        : > "$work/started"
+    }
+    begin() # PART COMPILER
+    {
+        started=$((started + 1))
+        echo "$started $1" >> "$work/started"
+        alone "$1" "$2" $started &
+        [ $((started % 2)) -ne 0 ] || judge
+    }
+    : > "$work/started"
+    turn=$(date +%j | sed 's/^0*//')
+    for part in $parts; do
+        case $part in base/end) continue ;; esac
+        turn=$((turn + 1))
+        [ "$PARTS" = once ] && [ $((turn % 2)) = 0 ] || begin "$part" "${CC:-cc} -x c -std=c99"
+        [ "$PARTS" = once ] && [ $((turn % 2)) = 1 ] || begin "$part" "${CXX:-c++} -x c++ -std=c++11"
     done
+    judge
 fi
 echo "test_parts: $passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]
