@@ -88,6 +88,8 @@ def main():
     caught = 0
     with tempfile.TemporaryDirectory() as root:
         root = os.path.join(root, "tree")
+        if os.path.isdir(os.path.join(tree, "..", "shared")):
+            os.symlink(os.path.realpath(os.path.join(tree, "..", "shared")), os.path.join(os.path.dirname(root), "shared"))
         for name in subprocess.run(["git", "ls-files"], cwd=tree, capture_output=True, text=True, check=True).stdout.split("\n"):
             if os.path.isfile(os.path.join(tree, name)):
                 os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
