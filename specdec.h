@@ -1125,6 +1125,14 @@ SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_
 SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags,
                                               char *bytes, size_t size, size_t *length, specdec_error *error);
 
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
 /* What may be sampled at one position. */
@@ -1515,6 +1523,14 @@ typedef struct specdec_model_info {
 
 /* Valid while the model is. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* ---- Is this header that of the implementation? ------------------------------------------------------------------
 

@@ -112,7 +112,20 @@
 
 #ifndef SPECDEC__ISA
 
-#include "interface.h"
+#include "interface/begin.h"
+
+#ifndef SPECDEC_H
+#define SPECDEC_H
+
+#include "interface/engine.h"
+#include "interface/functions.h"
+#include "interface/layout.h"
+
+#endif /* SPECDEC_H */
+
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 
 #ifdef SPECDEC_IMPLEMENTATION
 #ifndef SPECDEC_IMPLEMENTED
