@@ -52,7 +52,7 @@
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
      block. Of the caller's own stack, calls need at most 17 KB (optimised; 3 to 16 were measured, most when an engine
-     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 4 KB.
+     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 3 KB.
      Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
      they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
      renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
@@ -33775,8 +33775,8 @@ typedef struct specdec__layer {
     int index;                             /* of the layers that are here, from 0 on */
     int state;                             /* of the recurrent ones that are here, from 0 on; -1: it has no state */
     float query_scale;                     /* what queries are multiplied by */
-    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
-    specdec__matrix matrix[SPECDEC__MATRICES];
+    const float **vector;    /* (SPECDEC__VECTORS): padded with zeros to a multiple of 16; NULL: the model has none */
+    specdec__matrix *matrix; /* (SPECDEC__MATRICES); NULL, as is vector, while the arena counts */
     float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     float sparsity;                        /* gates count by what they exceed their mean + so many standard deviations
                                               by; 0: by themselves */
@@ -35140,6 +35140,18 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* Empties a layer, and takes what its tensors are bound to; nothing while the arena counts. */
+static void specdec__model_take_layer(specdec__layer *layer, specdec__arena *arena)
+{
+    memset(layer, 0, sizeof *layer);
+    layer->matrix = SPECDEC__TAKE(arena, specdec__matrix, SPECDEC__MATRICES);
+    layer->vector = SPECDEC__TAKE(arena, const float *, SPECDEC__VECTORS);
+    if (layer->matrix)
+        memset(layer->matrix, 0, SPECDEC__MATRICES * sizeof *layer->matrix);
+    if (layer->vector)
+        memset((void *)layer->vector, 0, SPECDEC__VECTORS * sizeof *layer->vector);
+}
+
 /* Notes the sizes of a layer, which keys it sees and how it scales queries. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
@@ -35499,12 +35511,13 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         const int each = specdec__matrix_table[i].each;
         const int parts = each == SPECDEC__EACH_HEAD ? layer->shape.heads : each ? layer->shape.experts : 1;
         const int rows = specdec__model_rows(0, i, size);
-        specdec__matrix *matrix = &layer->matrix[i];
+        specdec__matrix counted, *matrix = layer->matrix ? &layer->matrix[i] : &counted;
         specdec__holder holder;
         specdec_result result;
 
         if (!specdec__model_takes(0, i, size))
             continue;
+        memset(matrix, 0, sizeof *matrix);
         holder = specdec__model_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],
@@ -35651,7 +35664,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
 
     if (m->layer && index >= m->first && index < m->first + m->layers)
         layer = &m->layer[index - m->first];
-    memset(layer, 0, sizeof *layer);
+    specdec__model_take_layer(layer, arena);
     specdec__model_kind(m, layer, index);
     specdec__model_sizes(m, &layer->shape, size);
     result = specdec__model_layer_matrices(m, index, size, layer, error);
@@ -35660,6 +35673,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     for (i = 0; i < SPECDEC__VECTORS; i++) {
         const int named = SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i), wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
+        const float *counted;
         specdec__holder holder;
 
         if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
@@ -35668,7 +35682,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_layer_vector(m, name, i, &holder, size, layer->shape.experts, required, arena,
-                                             &layer->vector[i], error);
+                                             layer->vector ? &layer->vector[i] : &counted, error);
         if (result)
             return result;
     }
@@ -35680,7 +35694,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     if (m->trait[SPECDEC__SPARSE] &&
         (result = specdec__model_sparsity(m, index, &layer->sparsity, error)) != SPECDEC_OK)
         return result;
-    if (m->trait[SPECDEC__PARALLEL])
+    if (m->trait[SPECDEC__PARALLEL] && layer->vector)
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
 }
@@ -36214,12 +36228,18 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
 {
     const specdec__heads_kind *k = m->speculator;
     const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
+    const float *vector[SPECDEC__HEAD_INPUT + 1];
+    specdec__matrix matrix[SPECDEC__HEAD_INPUT + 1];
     specdec__layer scratch, *layer = m->layer ? &m->layer[i] : &scratch;
     specdec_result r;
     char name[64];
     int found;
 
-    memset(layer, 0, sizeof *layer);
+    specdec__model_take_layer(layer, arena);
+    if (!layer->matrix) { /* only counted */
+        layer->matrix = matrix;
+        layer->vector = vector;
+    }
     r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
                               i && k->follow ? inner : m->embedding, 1, &layer->matrix[SPECDEC__HEAD_INPUT], &found,
                               error);
