@@ -95,7 +95,7 @@
      >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
-         neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+         neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
@@ -10317,7 +10317,7 @@ SPECDEC__AVX512_ROWS(Q6_K)
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/neon: 64-bit NEON: what its kernels have in common, and unpacking.
+ * >>kernel/neon: 64-bit NEON: what its kernels have in common.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
@@ -10688,6 +10688,17 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
 
 SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
 
+/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
+   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
+#define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
+#define SPECDEC__DOTPROD_START_BITS 0x4B400000
+#endif /* aarch64 */
+
+/* =====================================================================================================================
+ * >>kernel/neon_unpack: 64-bit NEON: tiles are unpacked to panels of codes.
+ * ================================================================================================================== */
+
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4). Plain NEON
    multiplies narrow codes (up to 32, in granules of 16 up to 64) in longer chains of 16-bit sums. Granules of 32
    without a minimum may hold narrow codes or wide ones; a row of pair that they do not use says which. */
@@ -11541,15 +11552,10 @@ SPECDEC__NEON_UNPACK(q1_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q1_0, til
 SPECDEC__NEON_UNPACK(q2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q2_0, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(tq2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_TQ2_0, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(mxfp4, specdec__neon_unpack_few_bits(SPECDEC__TYPE_MXFP4, tile, blocks, panel))
-
-/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
-   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
-#define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
-#define SPECDEC__DOTPROD_START_BITS 0x4B400000
 #endif /* aarch64 */
 
 /* =====================================================================================================================
- * >>kernel/neon_dotprod: NEON with dot products: multiplying from tiles, without a panel.
+ * >>kernel/neon_facts: 64-bit NEON: what the code of a type depends on.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
@@ -11687,7 +11693,13 @@ SPECDEC__INLINE int specdec__dotprod_raised(int type)
            : specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K ? 0
                                                                                    : -1;
 }
+#endif /* aarch64 */
 
+/* =====================================================================================================================
+ * >>kernel/neon_dotprod: NEON with dot products: multiplying from tiles, without a panel.
+ * ================================================================================================================== */
+
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* Up to 4 columns of up to 8 blocks, made ready once for the rows of two tiles. */
 typedef struct specdec__dotprod_x {
     const int8_t *codes;  /* of the first block */

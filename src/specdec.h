@@ -95,7 +95,7 @@
      >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
-         neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+         neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
@@ -157,6 +157,8 @@
 #include "kernel/avx512_tiles.h"
 #include "kernel/avx512_rows.h"
 #include "kernel/neon.h"
+#include "kernel/neon_unpack.h"
+#include "kernel/neon_facts.h"
 #include "kernel/neon_dotprod.h"
 #include "kernel/neon_i8mm.h"
 #include "kernel/neon_panels.h"
