@@ -9024,9 +9024,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
     __m512i line, low = _mm512_set1_epi8(SPECDEC__PLANE_MIDDLE);
     int g;
 
-    SPECDEC__UNROLL
-    for (g = 0; lower && g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
-        _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    if (lower) {
+        SPECDEC__UNROLL
+        for (g = 0; g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
+            _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    }
     SPECDEC__UNROLL
     for (g = 0; g < 8; g++) {
         if (lower) {
@@ -25757,7 +25759,7 @@ static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
         drop++;
     out->needed -= drop;
     for (i = 0; i < out->needed; i++) {
-        const unsigned plain = out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
+        const unsigned plain = (unsigned)out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
 
         out->text[i] = out->text[i + drop];
         out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | plain << i % 8);
