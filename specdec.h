@@ -38058,6 +38058,7 @@ static const float *specdec__kv_values_as_floats(int type, const specdec__kv_lay
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
 #define SPECDEC__SCORES 65  /* columns with room for their scores of a tile: one more, as 4096 bytes apart are slow */
+#define SPECDEC__TAPS 5     /* readers of the states of a step: a caller, and drafters */
 #define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
 
 /* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
@@ -38242,7 +38243,7 @@ typedef struct specdec__context {
     unsigned char *wanted;     /* (most) */
     unsigned char *certain;    /* (most) */
     int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps[2];     /* of the steps to come: a caller's, the drafters' */
+    specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of drafters that read states */
     float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
                                   comes of them. For architectures that read states */
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
@@ -41285,7 +41286,7 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
     const size_t width = (size_t)m->embedding;
     int k, i, j;
 
-    for (k = 0; k < 2; k++) {
+    for (k = 0; k < SPECDEC__TAPS; k++) {
         const specdec__taps *taps = &c->taps[k];
 
         for (i = 0; taps->out && i < taps->count; i++)
@@ -45164,7 +45165,7 @@ static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
     r->context.recall = stale ? specdec__retrieve_layer : NULL;
     r->context.recalls = r;
     r->context.logits = r->logits;
-    r->context.taps[0].out = r->context.taps[1].out = NULL;
+    memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
         r->anew = r->view->position + SPECDEC__RETRIEVE_ANEW;
     return &r->context;
@@ -49375,8 +49376,10 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
     }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
-    if (d->taps.count)
-        e->target.taps[1] = d->taps;
+    for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
+        continue;
+    if (d->taps.count && i < SPECDEC__TAPS)
+        e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))

@@ -706,7 +706,7 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
     const size_t width = (size_t)m->embedding;
     int k, i, j;
 
-    for (k = 0; k < 2; k++) {
+    for (k = 0; k < SPECDEC__TAPS; k++) {
         const specdec__taps *taps = &c->taps[k];
 
         for (i = 0; taps->out && i < taps->count; i++)
