@@ -232,6 +232,18 @@ static void check_ways(const subject *s, const float *expected, int vocab)
             }
 }
 
+/* Whether a model's file holds a tensor whose name ends so. */
+static int holds(const subject *s, const char *ending)
+{
+    const size_t length = strlen(ending);
+    size_t i;
+
+    for (i = 0; i + length <= s->size; i++)
+        if (!memcmp(s->data + i, ending, length))
+            return 1;
+    return 0;
+}
+
 /* The tokens that a model writes behind a prompt; returns how many. */
 static int write_text(const subject *s, specdec_drafting drafting, int32_t *out)
 {
@@ -259,11 +271,14 @@ static int write_text(const subject *s, specdec_drafting drafting, int32_t *out)
 
 static void check_text(const subject *s)
 {
+    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_MTP};
     int32_t plain[TEXT], drafted[TEXT];
     const int count = write_text(s, SPECDEC_DRAFT_OFF, plain);
+    int i;
 
-    TEST("a modern model writes the same text with drafts by n-grams as without");
-    CHECK(write_text(s, SPECDEC_DRAFT_NGRAM, drafted) == count && !memcmp(plain, drafted, (size_t)count * sizeof *plain));
+    TEST("a modern model writes the same text with drafts by n-grams, and by its own block that predicts, as without");
+    for (i = 0; i < 1 + holds(s, "nextn.eh_proj.weight"); i++)
+        CHECK(write_text(s, draftings[i], drafted) == count && !memcmp(plain, drafted, (size_t)count * sizeof *plain));
 }
 
 /* Whether a case is one that must be read. */
@@ -358,10 +373,120 @@ static int numbers_behind(const reference *r, const char *word, int32_t *out, in
     return count;
 }
 
-/* MTP blocks of the model itself. */
+#define READ 24  /* tokens of a reference's prompt */
+#define CHAIN 4  /* tokens of its greedy chain */
+
+/* Makes a drafter of levels ready to say what follows a text; row 0 of its logits is that of the text's last token. */
+static specdec__levels *ask_drafter(specdec *t)
+{
+    specdec__drafter *d = &t->engine->drafters[0];
+    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__proposal *p = &d->proposals[0];
+
+    t->engine->pool.cancel = &t->engine->nobody;
+    CHECK(d->kind->ready(d, 0, t->count));
+    specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    CHECK_EQUAL_INT(m->begin(d, p, &failure), SPECDEC_OK);
+    return m;
+}
+
+/* Rows of logits of an MTP block: behind each token of the prompt, then along the chain, whose tokens go to `chain`. */
+static void draft_rows(specdec *t, const int32_t *tokens, int32_t last, int vocab, float *rows, int32_t *chain)
+{
+    specdec__drafter *d = &t->engine->drafters[0];
+    specdec__proposal *p = &d->proposals[0];
+    const size_t bytes = (size_t)vocab * sizeof *rows;
+    specdec__levels *m = NULL;
+    int32_t i;
+
+    for (i = 0; i <= READ; i++, rows += vocab) {
+        CHECK_EQUAL_INT(specdec_prompt_tokens(t, i < READ ? tokens + i : &last, 1), SPECDEC_OK);
+        m = ask_drafter(t);
+        CHECK_EQUAL_INT(m->stride, vocab);
+        memcpy(rows, m->logits, bytes);
+    }
+    CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, CHAIN, NULL), SPECDEC_OK);
+    for (i = 0; i <= CHAIN; i++)
+        p->depth[i] = i;
+    CHECK_EQUAL_INT(d->kind->fill(d, p, &failure), SPECDEC_OK);
+    memcpy(chain, p->tokens + 1, CHAIN * sizeof *chain);
+    ask_drafter(t);
+    CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, CHAIN, NULL), SPECDEC_OK);
+    for (i = 1; i < CHAIN; i++, rows += vocab) {
+        p->depth[i] = i;
+        p->tokens[i] = chain[i - 1];
+        CHECK_EQUAL_INT(specdec__draft_run(d, p, &i, i - 1, 1, &failure), SPECDEC_OK);
+        memcpy(rows, m->logits, bytes);
+    }
+}
+
+/* The trunk's states behind the prompt against those of a reference. */
+static void check_states(specdec *t, const subject *s, const float *exact, int width)
+{
+    static const int final = SPECDEC_STATE_FINAL;
+    float *states = (float *)malloc((size_t)READ * (size_t)width * sizeof *states);
+    double worst = 0;
+    int i;
+
+    CHECK_EQUAL_INT(specdec_prompt_states(t, s->tokens, READ, &final, 1, states), SPECDEC_OK);
+    for (i = 0; i < READ * width; i++)
+        worst = fmax(worst, fabs((double)states[i] - (double)exact[i]) / fmax(1, fabs((double)exact[i])));
+    CHECK(worst < 1e-4);
+    CHECK_EQUAL_INT(specdec_rewind(t, 0), SPECDEC_OK);
+    free(states);
+}
+
+/* MTP blocks: states of the trunk, rows of logits behind each token of the prompt and along a greedy chain. */
 static void check_mtp(reference *r)
 {
-    SKIP(r->name);
+    static const way ways[] = {{NULL, 1, 1, SPECDEC_DRAFT_MTP}, {NULL, 2, 8, SPECDEC_DRAFT_MTP}, {"scalar", 1, 48, SPECDEC_DRAFT_MTP}};
+    int32_t last = 0, wanted[CHAIN], chain[CHAIN];
+    const float *states, *exact;
+    float *rows[2] = {NULL, NULL};
+    int i, width = 0, vocab = 0;
+    double kl[2];
+
+    if (!holds(&r->target, "nextn.eh_proj.weight")) {
+        printf("  %s: the model of this folder has no such block\n", r->name);
+        return;
+    }
+    CHECK_EQUAL_INT(numbers_behind(r, "last", &last, 1), 1);
+    CHECK_EQUAL_INT(numbers_behind(r, "chain", wanted, CHAIN), CHAIN);
+    for (i = 0; i < (int)SPECDEC__COUNT(ways); i++) {
+        void *block;
+        specdec *engine = open_model(&r->target, &ways[i], &block);
+        specdec_info info;
+
+        CHECK(engine != NULL);
+        if (!engine) {
+            fprintf(stderr, "%s: %s\n", r->name, failure.text);
+            return;
+        }
+        specdec_get_info(engine, &info);
+        width = info.embedding;
+        vocab = info.vocabulary;
+        if (!i) {
+            states = next_rows(r, READ, width);
+            if (states)
+                check_states(engine, &r->target, states, width);
+        }
+        rows[i > 0] = (float *)realloc(rows[i > 0], (size_t)(READ + CHAIN) * (size_t)vocab * sizeof **rows);
+        draft_rows(engine, r->target.tokens, last, vocab, rows[i > 0], chain);
+        CHECK(!memcmp(chain, wanted, sizeof chain));
+        CHECK(!i || !memcmp(rows[0], rows[1], (size_t)(READ + CHAIN) * (size_t)vocab * sizeof **rows));
+        specdec_deinit(engine);
+        free(block);
+    }
+    exact = next_rows(r, READ + CHAIN, vocab);
+    if (exact) {
+        kl[0] = mean_kl(exact, rows[0], READ, vocab, 0);
+        kl[1] = mean_kl(exact + READ * vocab, rows[0] + READ * vocab, CHAIN, vocab, 0);
+        printf("  %s: mean KL %.3e of 1e-8, of the chain %.3e\n", r->name, kl[0], kl[1]);
+        CHECK(kl[0] <= 1e-8 && kl[1] <= 1e-8);
+        CHECK_EQUAL_INT(r->left, 0);
+    }
+    free(rows[0]);
+    free(rows[1]);
 }
 
 /* Kinds of drafters: what their names end in, the file of the target, with their names' beginning for "#" (several: the first that

@@ -388,7 +388,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
+    const int reads = model->reads.count ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
