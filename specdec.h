@@ -96,6 +96,7 @@
      >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+         lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
@@ -60043,7 +60044,10 @@ SPECDEC__LANE void X(soften)(const specdec__softening *s)
     }
 }
 
-/* --- loops over a vocabulary, in a form that compilers vectorise -------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/lanes_rows: loops over rows of logits, in a form that compilers vectorise; behind >>kernel/lanes, for each
+ *     instruction set; ends what that begins.
+ * ================================================================================================================== */
 
 /* The largest of x (count); NaN does not count; -infinity if there is nothing else. */
 SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
