@@ -52,7 +52,7 @@
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
      block. Of the caller's own stack, calls need at most 17 KB (optimised; 3 to 16 were measured, most when an engine
-     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 4 KB.
+     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 3 KB.
      Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
      they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
      renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
@@ -95,7 +95,7 @@
      >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
-         neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+         neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
@@ -1128,6 +1128,14 @@ SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_
 SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags,
                                               char *bytes, size_t size, size_t *length, specdec_error *error);
 
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
 /* What may be sampled at one position. */
@@ -1518,6 +1526,14 @@ typedef struct specdec_model_info {
 
 /* Valid while the model is. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* ---- Is this header that of the implementation? ------------------------------------------------------------------
 
@@ -2082,10 +2098,13 @@ SPECDEC__INLINE uint64_t specdec__mix(uint64_t x)
     return x ^ x >> 31;
 }
 
+#define SPECDEC__NOISE_STEP 0x9e3779b97f4a7c15u /* from a token to the next */
+#define SPECDEC__NOISE_MOST 22.1808f /* no Gumbel noise of 32 bits is larger: 32 ln 2 and some rounding */
+
 /* 64 random bits for a token of a row; see specdec__sample_noise_row. */
 SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
 {
-    return specdec__mix(row + (uint64_t)token * 0x9e3779b97f4a7c15u);
+    return specdec__mix(row + (uint64_t)token * SPECDEC__NOISE_STEP);
 }
 
 SPECDEC__FOR_SIZE
@@ -6016,10 +6035,11 @@ typedef struct specdec__recurrence {
     X(isa, soften, void, (const specdec__softening *s)) \
     /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */ \
     X(isa, largest, float, (const float *x, int count)) \
-    /* How many of count <= 64 tokens could reach `wanted` once Gumbel noise is added to (logit - best) * inverse; the \
-       first is token `first` of the row of noise. May be too many, is never too few. */ \
-    X(isa, hopefuls, int, (const float *logits, int count, float best, float inverse, float wanted, \
-                           uint64_t noise_row, uint32_t first)) \
+    /* How many tokens from the first on (all count, or a multiple of 64) cannot reach `wanted` once Gumbel noise is \
+       added to (logit - best) * inverse, inverse > 0; the first is token `first` of the row of noise. May be too few, \
+       is never too many. */ \
+    X(isa, outdone, int, (const float *logits, int count, float best, float inverse, float wanted, \
+                          uint64_t noise_row, uint32_t first)) \
     /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */ \
     X(isa, weights, void, (const float *logits, int count, float best, float temperature, float *p)) \
     /* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too. */ \
@@ -6101,6 +6121,7 @@ typedef struct specdec__kernels {
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
+    X(noise, void, (uint64_t, uint32_t *)) /* upper bits of specdec__mix(first + i * SPECDEC__NOISE_STEP), i < 64 */ \
     X(load_f16, V, (const void *)) \
     X(load_bf16, V, (const void *)) \
     X(store_f16, void, (void *, V))
@@ -6350,6 +6371,14 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
     for (i = 0; i < 16; i++)
         sum += codes[i];
     return sum;
+}
+/* The upper bits of 64 random numbers, those of tokens side by side; first: what the first is made of. */
+static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
+{
+    uint32_t i;
+
+    for (i = 0; i < 64; i++)
+        bits[i] = (uint32_t)(specdec__noise_at(first, i) >> 32);
 }
 
 #define SPECDEC__ISA scalar
@@ -6680,6 +6709,70 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
     __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address each, not one for every value */
     return from;
 }
+
+/* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
+
+/* x times a constant, of which AVX2 has only the lower halves' products. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_times(__m256i x, uint64_t constant)
+{
+    const __m256i low = _mm256_set1_epi64x((long long)(constant & 0xffffffffu));
+    const __m256i swapped = _mm256_set1_epi64x((long long)(constant >> 32 | constant << 32));
+    const __m256i crossed = _mm256_mullo_epi32(x, swapped); /* two halves, which are added up in the upper one */
+
+    return _mm256_add_epi64(_mm256_mul_epu32(x, low),
+                            _mm256_slli_epi64(_mm256_add_epi32(crossed, _mm256_srli_epi64(crossed, 32)), 32));
+}
+
+/* The two multiplications of specdec__mix. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
+{
+    x = specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
+    return specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
+{
+    const uint64_t step = SPECDEC__NOISE_STEP;
+    const __m256i eight = _mm256_set1_epi64x((long long)(8 * step)), from = _mm256_set1_epi64x((long long)first);
+    const __m256i places = _mm256_set_epi64x((long long)(5 * step), (long long)(4 * step), (long long)step, 0);
+    __m256i a = _mm256_add_epi64(from, places);
+    __m256i b = _mm256_add_epi64(a, _mm256_set1_epi64x((long long)(2 * step))), high;
+    int i;
+
+    for (i = 0; i < 64; i += 8) { /* the upper halves of tokens 0, 1, 4, 5 and 2, 3, 6, 7 */
+        high = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(specdec__avx2_mix(a)),
+                                                     _mm256_castsi256_ps(specdec__avx2_mix(b)), 0xDD));
+        high = _mm256_xor_si256(high, _mm256_srli_epi32(high, 31));
+        _mm256_storeu_si256((__m256i *)(void *)(bits + i), high);
+        a = _mm256_add_epi64(a, eight);
+        b = _mm256_add_epi64(b, eight);
+    }
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
+{
+    x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 30));
+    x = _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0xbf58476d1ce4e5b9u));
+    x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 27));
+    return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
+{
+    const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_STEP);
+    const __m512i upper = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    const __m512i places = _mm512_mullo_epi64(step, _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
+    __m512i a = _mm512_add_epi64(_mm512_set1_epi64((long long)first), places), b, high;
+    int i;
+
+    for (i = 0; i < 64; i += 16) {
+        b = _mm512_add_epi64(a, _mm512_slli_epi64(step, 3));
+        high = _mm512_permutex2var_epi32(specdec__avx512_mix(a), upper, specdec__avx512_mix(b));
+        high = _mm512_xor_si512(high, _mm512_srli_epi32(high, 31));
+        _mm512_storeu_si512(bits + i, high);
+        a = _mm512_add_epi64(b, _mm512_slli_epi64(step, 3));
+    }
+}
 #endif /* x86_64 */
 
 /* =====================================================================================================================
@@ -6816,6 +6909,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
+#define specdec__sse41_noise specdec__scalar_noise
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
@@ -9011,9 +9105,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
     __m512i line, low = _mm512_set1_epi8(SPECDEC__PLANE_MIDDLE);
     int g;
 
-    SPECDEC__UNROLL
-    for (g = 0; lower && g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
-        _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    if (lower) {
+        SPECDEC__UNROLL
+        for (g = 0; g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
+            _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    }
     SPECDEC__UNROLL
     for (g = 0; g < 8; g++) {
         if (lower) {
@@ -10304,7 +10400,7 @@ SPECDEC__AVX512_ROWS(Q6_K)
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/neon: 64-bit NEON: what its kernels have in common, and unpacking.
+ * >>kernel/neon: 64-bit NEON: what its kernels have in common.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
@@ -10507,6 +10603,7 @@ SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 SPECDEC__HIGHEST4(neon, , 1)
 
 SPECDEC__INLINE int32_t specdec__neon_sum_codes(const int8_t *codes) { return vaddlvq_s8(vld1q_s8(codes)); }
+#define specdec__neon_noise specdec__scalar_noise
 
 SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
 {
@@ -10675,6 +10772,17 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
 
 SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
 
+/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
+   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
+#define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
+#define SPECDEC__DOTPROD_START_BITS 0x4B400000
+#endif /* aarch64 */
+
+/* =====================================================================================================================
+ * >>kernel/neon_unpack: 64-bit NEON: tiles are unpacked to panels of codes.
+ * ================================================================================================================== */
+
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4). Plain NEON
    multiplies narrow codes (up to 32, in granules of 16 up to 64) in longer chains of 16-bit sums. Granules of 32
    without a minimum may hold narrow codes or wide ones; a row of pair that they do not use says which. */
@@ -11528,15 +11636,10 @@ SPECDEC__NEON_UNPACK(q1_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q1_0, til
 SPECDEC__NEON_UNPACK(q2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q2_0, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(tq2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_TQ2_0, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(mxfp4, specdec__neon_unpack_few_bits(SPECDEC__TYPE_MXFP4, tile, blocks, panel))
-
-/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
-   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
-#define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
-#define SPECDEC__DOTPROD_START_BITS 0x4B400000
 #endif /* aarch64 */
 
 /* =====================================================================================================================
- * >>kernel/neon_dotprod: NEON with dot products: multiplying from tiles, without a panel.
+ * >>kernel/neon_facts: 64-bit NEON: what the code of a type depends on.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
@@ -11674,7 +11777,13 @@ SPECDEC__INLINE int specdec__dotprod_raised(int type)
            : specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K ? 0
                                                                                    : -1;
 }
+#endif /* aarch64 */
 
+/* =====================================================================================================================
+ * >>kernel/neon_dotprod: NEON with dot products: multiplying from tiles, without a panel.
+ * ================================================================================================================== */
+
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* Up to 4 columns of up to 8 blocks, made ready once for the rows of two tiles. */
 typedef struct specdec__dotprod_x {
     const int8_t *codes;  /* of the first block */
@@ -13468,6 +13577,7 @@ typedef float specdec__neon32_v;
 #define specdec__neon32_first_bits specdec__scalar_first_bits
 #define specdec__neon32_store_low_bytes specdec__scalar_store_low_bytes
 #define specdec__neon32_sum_codes specdec__scalar_sum_codes
+#define specdec__neon32_noise specdec__scalar_noise
 #define specdec__neon32_load_f16 specdec__scalar_load_f16
 #define specdec__neon32_load_bf16 specdec__scalar_load_bf16
 #define specdec__neon32_store_f16 specdec__scalar_store_f16
@@ -13727,6 +13837,7 @@ SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
     memcpy(at, &low, sizeof low);
 }
 #define specdec__rvv_sum_codes specdec__scalar_sum_codes
+#define specdec__rvv_noise specdec__scalar_noise
 
 /* Half floats to floats: as the bits of floats they are 2^112 too small, but for infinities and NaNs. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_load_f16(const void *at)
@@ -25732,7 +25843,7 @@ static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
         drop++;
     out->needed -= drop;
     for (i = 0; i < out->needed; i++) {
-        const unsigned plain = out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
+        const unsigned plain = (unsigned)out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
 
         out->text[i] = out->text[i + drop];
         out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | plain << i % 8);
@@ -36220,37 +36331,41 @@ static const char *specdec__heads_name(const char *pattern, int head, char *name
     return name;
 }
 
-/* Binds what head i does not share with one before it. */
+/* Binds what head i does not share with one before it; while the arena counts, into nothing. */
 static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
 {
     const specdec__heads_kind *k = m->speculator;
     const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
-    specdec__layer scratch, *layer = m->layer ? &m->layer[i] : &scratch;
+    specdec__layer *layer = m->layer ? &m->layer[i] : NULL;
+    specdec__matrix counted, *to;
+    const float *none;
     specdec_result r;
     char name[64];
     int found;
 
-    memset(layer, 0, sizeof *layer);
+    if (layer)
+        memset(layer, 0, sizeof *layer);
+    to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
     r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
-                              i && k->follow ? inner : m->embedding, 1, &layer->matrix[SPECDEC__HEAD_INPUT], &found,
-                              error);
+                              i && k->follow ? inner : m->embedding, 1, to, &found, error);
     if (r)
         return r;
-    specdec__model_count_weights(m, &layer->matrix[SPECDEC__HEAD_INPUT]);
+    specdec__model_count_weights(m, to);
     if (m->tied && i)
         return SPECDEC_OK;
-    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1,
-                              &layer->matrix[SPECDEC__HEAD_OUTPUT], &found, error);
+    to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
+    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1, to, &found,
+                              error);
     if (!r)
-        specdec__model_count_weights(m, &layer->matrix[SPECDEC__HEAD_OUTPUT]);
+        specdec__model_count_weights(m, to);
     if (!r && k->table)
         r = specdec__model_matrix(m, specdec__heads_name(k->table, own, name, sizeof name), m->vocab_size, inner, 1,
-                                  &layer->table, &found, error);
+                                  layer ? &layer->table : &counted, &found, error);
     if (!r && k->norm)
         r = specdec__model_vector(m, specdec__heads_name(k->norm, own, name, sizeof name), inner, 1, arena,
-                                  &layer->vector[SPECDEC__HEAD_NORM], error);
+                                  layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
     return r ? r : specdec__model_vector(m, specdec__heads_name(k->bias, own, name, sizeof name), inner, 1, arena,
-                                         &layer->vector[SPECDEC__HEAD_BIAS], error);
+                                         layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
 }
 
 SPECDEC__FOR_SPEED
@@ -41956,8 +42071,7 @@ static specdec_result specdec__heads_run(specdec__heads *h, int level, const int
  *     function of (seed, position, token).
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is larger: 32 ln 2 and some rounding */
-#define SPECDEC__SAMPLE_LARGEST    3.40282347e38f /* the largest float */
+#define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
 
 /* What seed and position contribute to the noise; the same for every token of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
@@ -41973,7 +42087,7 @@ static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position,
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
 
-/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__SAMPLE_GUMBEL_MAX]. Works on 1 - u near 1. */
+/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MOST]. Works on 1 - u near 1. */
 static float specdec__sample_gumbel_from(uint32_t bits)
 {
     const float unit = 2.32830644e-10f; /* 2^-32 */
@@ -42079,7 +42193,7 @@ static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
 
-    if (candidate.logit + SPECDEC__SAMPLE_GUMBEL_MAX < worst)
+    if (candidate.logit + SPECDEC__NOISE_MOST < worst)
         return held;
     bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
     if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)
@@ -43033,9 +43147,9 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
         held = specdec__sample_try(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
+        i += w->context->kernels->outdone(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
+                                          (uint32_t)i);
         end = specdec__min_int(i + 64, w->vocab);
-        if (!w->context->kernels->hopefuls(w->row + i, end - i, highest, 1.0f / heat, best.logit, noise, (uint32_t)i))
-            continue;
         for (; i < end; i++) {
             specdec_candidate lifted;
 
@@ -46004,36 +46118,18 @@ static void specdec__row_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* Whether one of count tokens from `from` on could be chosen in place of the worst of k: with the most noise that there
-   is, or with theirs. */
-SPECDEC__INLINE int specdec__row_hopeful(const specdec__row *row, int from, int count, float worst,
-                                         const uint64_t *noise_row)
-{
-    if (!noise_row)
-        return !((row->kernels->largest(row->logits + from, count) - row->highest) / row->temperature +
-                     SPECDEC__SAMPLE_GUMBEL_MAX < worst);
-    return row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature, worst, *noise_row,
-                                  (uint32_t)from);
-}
-
-/* What specdec_sample_top gives of the row, or of tokens before a limit. Most blocks hold no token that could be
-   chosen, whatever its noise is, and most of the others none with its noise. */
+/* What specdec_sample_top gives of the row, or of tokens before a limit. Groups of tokens none of which could be
+   chosen, with the most noise that there is or with theirs, are passed over. */
 static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                specdec_candidate *best)
 {
     int from, end, i, held = 0;
 
     for (from = 0; from < row->size && k > 0; from = end) {
-        const int block = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
-
-        end = from + specdec__min_int(64, block);
-        if (held == k && from % SPECDEC__ROW_BLOCK == 0 &&
-            !specdec__row_hopeful(row, from, block, best[k - 1].logit, NULL)) {
-            end = from + block;
-            continue;
-        }
-        if (held == k && !specdec__row_hopeful(row, from, end - from, best[k - 1].logit, &noise_row))
-            continue;
+        if (held == k)
+            from += row->kernels->outdone(row->logits + from, row->size - from, row->highest, 1.0f / row->temperature,
+                                          best[k - 1].logit, noise_row, (uint32_t)from);
+        end = specdec__min_int(from + 64, row->size);
         for (i = from; i < end; i++) {
             specdec_candidate candidate;
 
@@ -59968,27 +60064,68 @@ SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
     return lanes[0];
 }
 
-/* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is
-   at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and 2^(k+1), which
-   lies above it. */
-SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse,
-                                                 float wanted, uint64_t noise_row, uint32_t first)
+/* Whether one of 16 sets of tokens could reach `wanted`: largest (16) are their largest logits, most (16) their largest
+   random bits. With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted`
+   only if c is at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and
+   2^(k+1), which lies above it. */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE int X(reaches)(const float *largest, const uint32_t *most, float best,
+                                                       float inverse, float wanted)
 {
     const float slack = 0.01f;
-    int32_t complement[64]; /* of u, in 1/2^31, rounded down */
-    int i, found = 0;
+    float y[16];
+    int j, found = 0;
 
-    for (i = 0; i < count; i++)
-        complement[i] = (int32_t)(uint32_t)(~specdec__noise_at(noise_row, first + (uint32_t)i) >> 33);
-    for (i = 0; i < count; i++) {
-        float y = (logits[i] - best) * inverse - wanted + slack;
+    for (j = 0; j < 16; j++) {
+        const float below = (largest[j] - best) * inverse - wanted + slack, least = below < 0.0f ? below : 0.0f;
 
-        y = y < 0.0f ? y : 0.0f;
-        y = y > -80.0f ? y : -80.0f; /* NaN, too */
-        found += (float)complement[i] * 4.656e-10f <=
-                 specdec__float_from_bits((uint32_t)((int32_t)(y * 12102203.0f) + 0x3f800000));
+        y[j] = (least > -80.0f ? least : -80.0f) * 12102203.0f; /* NaN gives -80, too */
+    }
+    for (j = 0; j < 16; j++) {
+        const int32_t complement = (int32_t)(~most[j] >> 1); /* of u, in 1/2^31, rounded down */
+
+        found |= (float)complement * 4.656e-10f <= specdec__float_from_bits((uint32_t)((int32_t)y[j] + 0x3f800000));
     }
     return found;
+}
+
+/* Tokens are taken in groups of 64, those that are 16 apart as one set. Random bits are only made for groups that some
+   noise could lift. */
+SPECDEC__VECTORISE SPECDEC__LANE int X(outdone)(const float *logits, int count, float best, float inverse,
+                                                float wanted, uint64_t noise_row, uint32_t first)
+{
+    const float none = specdec__float_from_bits(0xff800000u);
+    float largest[16], part[64];
+    uint32_t bits[64], most[16];
+    int from, j, some;
+
+    for (from = 0; from < count; from += 64) {
+        const float *x = logits + from;
+
+        if (count - from < 64) {
+            for (j = 0; j < 64; j++)
+                part[j] = from + j < count ? x[j] : none;
+            x = part;
+        }
+        for (j = some = 0; j < 16; j++) {
+            const float a = x[j] > none ? x[j] : none, b = x[j + 16] > a ? x[j + 16] : a;
+            const float c = x[j + 32] > b ? x[j + 32] : b;
+
+            largest[j] = x[j + 48] > c ? x[j + 48] : c;
+            some |= !((largest[j] - best) * inverse + SPECDEC__NOISE_MOST < wanted);
+        }
+        if (!some)
+            continue;
+        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_STEP, bits);
+        for (j = 0; j < 16; j++) {
+            const uint32_t a = bits[j] > bits[j + 16] ? bits[j] : bits[j + 16];
+            const uint32_t b = bits[j + 32] > bits[j + 48] ? bits[j + 32] : bits[j + 48];
+
+            most[j] = a > b ? a : b;
+        }
+        if (X(reaches)(largest, most, best, inverse, wanted))
+            return from;
+    }
+    return count;
 }
 
 /* p (count) = e^((logit - best) / temperature), 0 where that is below e^-87. */
