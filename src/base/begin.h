@@ -6,8 +6,8 @@
 #ifndef SPECDEC_IMPLEMENTATION /* parts only */
 #define SPECDEC_IMPLEMENTATION /* parts only */
 #endif /* parts only */
-#define SPECDEC_FILE "lanes.h" /* parts only */
-#include "../interface.h"
+#define SPECDEC_FILE "lanes_rows.h" /* parts only */
+#include "../interface/layout.h"
 
 /* Beside the implementation, callers have its structures. */
 #undef specdec_memory_needed

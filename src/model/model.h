@@ -368,13 +368,16 @@ enum {
 #define SPECDEC__MAX_READS 8
 
 /* What a model whose layer reads states needs beside that layer. The states of a target after so many layers, one
-   behind the other, times `matrix` are what the layer reads. */
+   behind the other, times `matrix` are what the layer reads, next to embeddings. Or, of a block that predicts (see
+   >>model/nextn), the layer reads `matrix` times the norm of an embedding and, behind it, that of the state. */
 typedef struct specdec__reads {
-    specdec__matrix matrix;         /* (embedding, count * width) */
+    specdec__matrix matrix;         /* (embedding, count * width), or (embedding, embedding + width) */
+    const float *token_norm, *state_norm; /* (embedding), (width): of such a block; else NULL */
     const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
     int layers[SPECDEC__MAX_READS]; /* (count) */
     int count, width;               /* width: of the target */
     int norm_first;                 /* the residual stream begins with the norm of what is read */
+    int joined;                     /* it is such a block */
 } specdec__reads;
 
 /* Embeddings that each token has for each layer, beside that of the first one. With x0 the latter, layer l reads
@@ -639,7 +642,10 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
-SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__PIPE || !m->first; }
+SPECDEC__INLINE int specdec__model_begins(const specdec__model *m)
+{
+    return !SPECDEC__PIPE || !m->first || m->reads.count;
+}
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
     return !SPECDEC__PIPE || m->first + m->layers == m->all;
@@ -648,7 +654,7 @@ SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 /* Whether a model can write a text on its own. */
 static int specdec__model_writes(const specdec__model *m)
 {
-    return m->architecture && !m->trait[SPECDEC__READS_STATES];
+    return m->architecture && !m->trait[SPECDEC__READS_STATES] && !m->reads.count;
 }
 
 SPECDEC__FOR_SPEED
