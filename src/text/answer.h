@@ -943,6 +943,24 @@ static void specdec__answer_between(specdec_splitter *s)
     }
 }
 
+/* What follows the mark of a call is no call of a tool that there is, and nothing of one was handed out: it becomes
+   content. */
+static void specdec__answer_no_call(specdec_splitter *s)
+{
+    const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
+
+    s->started = 0;
+    if (name || object) {
+        s->calls_begun--;
+        s->call = -1;
+        if (name)
+            specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+    } else if (s->state != SPECDEC__ANSWER_BETWEEN) {
+        return;
+    }
+    specdec__answer_enter(s, SPECDEC__ANSWER_TEXT);
+}
+
 /* A name, up to its mark. */
 static void specdec__answer_name(specdec_splitter *s)
 {
@@ -969,7 +987,9 @@ static void specdec__answer_name(specdec_splitter *s)
         found = specdec__answer_find(s, marks, 2, 0);
         if (found == -1)
             return;
-        if (found == 0) {
+        if (found == 0 && !s->noted) {
+            specdec__answer_no_call(s);
+        } else if (found == 0) {
             specdec__answer_named(s);
         } else if (found == 1) {
             s->held = s->noted = 0;
@@ -1161,24 +1181,6 @@ static void specdec__answer_finish(specdec_splitter *s)
 }
 
 /* ---- Taken from outside. */
-
-/* What follows the mark of a call is no call of a tool that there is, and nothing of one was handed out: it becomes
-   content. */
-static SPECDEC__UNUSED void specdec__answer_no_call(specdec_splitter *s)
-{
-    const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
-
-    s->started = 0;
-    if (name || object) {
-        s->calls_begun--;
-        s->call = -1;
-        if (name)
-            specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
-    } else if (s->state != SPECDEC__ANSWER_BETWEEN) {
-        return;
-    }
-    specdec__answer_enter(s, SPECDEC__ANSWER_TEXT);
-}
 
 /* The next bytes; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
