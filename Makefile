@@ -127,7 +127,7 @@ SERVE_PAGE = $(addprefix examples/serve/page.,html css js)
 serve:
 	@for name in microhttpd jansson; do echo "#include <$$name.h>" | $(COMPILE) -x c -fsyntax-only - 2> /dev/null || { \
 	    echo "make serve: $$name.h is missing (Debian: apt-get install libmicrohttpd-dev libjansson-dev)"; exit 1; }; done
-	@$(MAKE) $(BUILD)/serve
+	@$(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j2) $(BUILD)/serve
 
 $(BUILD)/serve_page.c: $(SERVE_PAGE) tools/page.sh | $(BUILD)
 	@sh tools/page.sh $(SERVE_PAGE) > $@.new && mv $@.new $@
