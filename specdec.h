@@ -102,9 +102,9 @@
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
-     >>forward/ context screen multiply rows latent streams attention recurrent step
+     >>forward/ context screen multiply rows latent streams attention recurrent block step
      >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
-         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+         draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -33706,6 +33706,7 @@ enum {
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
     SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of streams: see specdec__streams */
+    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of blocks: see specdec__block */
     SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
@@ -33725,6 +33726,7 @@ enum {
                                                                                                   SPECDEC__BOTH */
     SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
     SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of streams; weights of */
+    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of blocks, (2, taps, embedding) */
     SPECDEC__LAUREL_NORM, /* predictions are (streams, streams, streams), of corrections (streams, streams) */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
@@ -33748,7 +33750,8 @@ typedef struct specdec__shape {
     int feed_forward;       /* width of the network that every token goes through; 0: there is none */
     int experts;            /* networks of which a token goes through a few; 0: there are none */
     int shared;             /* the network for every token is called a shared expert */
-    int keys_of;            /* number of an earlier layer whose keys and values it reads; -1: it has its own */
+    int keys_of;            /* number of an earlier layer whose keys and values it reads (where all read those of
+                               another model: 0); -1: it has its own */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
     int recurrent;          /* the layer has a state: alone, or beside attention */
@@ -33826,8 +33829,8 @@ enum {
     SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
-    SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
-                                draft */
+    SPECDEC__READS_STATES,   /* it reads hidden states of another model, and can only draft: see below */
+    SPECDEC__SIGHT,          /* which keys a node sees: see below */
     SPECDEC__TRAITS
 };
 
@@ -33848,6 +33851,15 @@ typedef struct specdec__architecture {
 /* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context;
    that YaRN makes scores larger by yarn_log_multiplier, not by cosine and sine. */
 enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED, SPECDEC__SHARPENED };
+
+/* Its one layer reads what comes of states next to embeddings (EAGLE-3); what comes of a state and the other model's
+   embedding is the residual stream (assistants); what comes of states is the keys of a text, which layers read that run
+   on embeddings (block drafters). */
+enum { SPECDEC__NO_STATES, SPECDEC__BESIDE_EMBEDDINGS, SPECDEC__AS_STREAM, SPECDEC__AS_KEYS };
+
+/* Those of its view, its ancestors and its own; those of its view alone, which is another model's: it has none; those
+   of its view and of all nodes of the step, which are a block. */
+enum { SPECDEC__SEES_ANCESTORS, SPECDEC__SEES_TEXT, SPECDEC__SEES_BLOCK };
 
 /* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
    every full_attention_interval, or as attention.recurrent_layers says. */
@@ -33981,7 +33993,16 @@ static const specdec__architecture specdec__architectures[] = {
                         {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
                         {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
+    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)},
+                {SPECDEC__READS_STATES, SPECDEC__BESIDE_EMBEDDINGS}}},
+    {"gemma4-assistant", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                          {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                          {SPECDEC__OTHERS, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000},
+                          {SPECDEC__UNSCALED, 1}, {SPECDEC__SCALES_OUTPUT, 1},
+                          {SPECDEC__READS_STATES, SPECDEC__AS_STREAM}, {SPECDEC__SIGHT, SPECDEC__SEES_TEXT}}},
+    {"dflash", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__OTHERS, 1},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__READS_STATES, SPECDEC__AS_KEYS},
+                {SPECDEC__SIGHT, SPECDEC__SEES_BLOCK}}},
 };
 
 /* What a trait is for an architecture. */
@@ -34027,16 +34048,37 @@ enum {
 
 #define SPECDEC__MAX_HEADS 8
 #define SPECDEC__MAX_READS 8
+#define SPECDEC__MAX_BLOCK 64 /* tokens that are drafted in one pass, the root's included */
 
-/* What a model whose layer reads states needs beside that layer. The states of a target after so many layers, one
-   behind the other, times `matrix` are what the layer reads. */
+/* What a model that reads states needs beside its layers. The states of a target after so many layers, one behind the
+   other, times `matrix` are what it reads; of an assistant, the target's embedding of a token and the state behind the
+   token before it. */
 typedef struct specdec__reads {
     specdec__matrix matrix;         /* (embedding, count * width) */
+    const float *after;             /* (embedding) weights of a norm behind it; NULL: none */
+    specdec__matrix out;            /* of an assistant, (width, embedding): of its last norm, what stands for a state */
     const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
     int layers[SPECDEC__MAX_READS]; /* (count) */
     int count, width;               /* width: of the target */
     int norm_first;                 /* the residual stream begins with the norm of what is read */
 } specdec__reads;
+
+/* What a model that drafts a block in one pass needs beside its layers (DFlash: Chen et al. 2026, arXiv 2602.06036).
+   The block is the root's token and masks behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
+     DSpark:  logits[i] + markov_out markov_in[s]; how far to trust them: sigmoid(trust [state[i], markov_in[s]])
+     DFlash2: of the `candidates` tokens t with the largest logits[i] alone,
+              logits[i][t] + sum over r of before[s][r] (hidden state[i])[r] after[t][r]
+   and in a layer a convolution before and one behind both halves: with h what a half reads, c = conv h, it makes of
+   rows x sums over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
+typedef struct specdec__block {
+    int size, first;               /* its tokens; the row that guesses at the one behind the root: 0, or 1 */
+    int32_t mask;
+    int taps, group;               /* of the convolutions, 0: there are none; dimensions that share weights */
+    specdec__matrix markov_in, markov_out, trust;   /* (vocabulary, rank), (output rows, rank), (1, embedding + rank) */
+    float trust_bias;
+    int candidates;                /* 0: all tokens */
+    specdec__matrix before, after, hidden;          /* (vocabulary, rank), (output rows, rank), (rank, embedding) */
+} specdec__block;
 
 /* Embeddings that each token has for each layer, beside that of the first one. With x0 the latter, layer l reads
        e[l] = (root(width) * row of the table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
@@ -34110,6 +34152,7 @@ typedef struct specdec_model {
     specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
     const float *output_norm;
     specdec__reads reads;
+    specdec__block block;
     specdec__inputs inputs;
     specdec__streams streams;
     specdec__latent latent_attention;
@@ -34144,6 +34187,7 @@ enum {
     SPECDEC__DIM_SCALE, /* 1 */
     SPECDEC__DIM_STREAMS, SPECDEC__DIM_PREDICTIONS, SPECDEC__DIM_CORRECTIONS, SPECDEC__DIM_STREAM_NORMS,
     SPECDEC__DIM_LAUREL,
+    SPECDEC__DIM_CONV, SPECDEC__DIM_CONV_BASE,
     SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
     SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
@@ -34181,6 +34225,8 @@ static const struct {
     {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_E, 0},
     {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_E, 0},
     {"laurel_r.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LAUREL, 0},
+    {"attn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
+    {"ffn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
     {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
     {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
     {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
@@ -34255,6 +34301,8 @@ static const struct {
     {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__ALWAYS, 0},
     {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__ALWAYS, 0},
     {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
+    {"attn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
+    {"ffn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
     {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
@@ -34266,6 +34314,7 @@ static const struct {
 /* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
     {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
+    {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_E, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_E, 0},
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
@@ -34691,6 +34740,30 @@ static void specdec__model_read_latent(specdec__model_reader *r, specdec__model 
     latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
+/* Reads the sizes of blocks that are drafted in one pass, and whether a row of one sees those behind it. */
+static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
+{
+    static const char mask[] = "tokenizer.ggml.mask_token_id";
+    specdec__block *b = &m->block;
+    int64_t token = -1;
+
+    b->size = specdec__model_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
+    b->first = !specdec__model_count(r, ".sample_from_anchor", 0, 1, 0);
+    b->taps = specdec__model_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
+    b->group = specdec__model_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
+    b->candidates = specdec__model_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
+    if (specdec__model_count(r, ".attention.causal", 0, 1, 0))
+        m->trait[SPECDEC__SIGHT] = SPECDEC__SEES_ANCESTORS;
+    if (!r->result)
+        r->result = specdec__gguf_get_integer(&m->gguf, mask, 0, 0, 1 << 24, &token, r->error);
+    if (!r->result && token < 0)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", mask);
+    if (!r->result && m->embedding % b->group)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "conv_group_size %d of %d dimensions", b->group,
+                                  m->embedding);
+    b->mask = (int32_t)token;
+}
+
 /* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
@@ -34699,7 +34772,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     int i;
 
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
-    m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+    if (!m->trait[SPECDEC__READS_STATES]) /* all of its blocks do */
+        m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
@@ -34717,6 +34791,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
+    if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
+        specdec__model_read_block(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
     m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
@@ -34951,6 +35027,8 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.recurrent = specdec__model_recurs(m, index, &s);
     if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
         s.heads = s.kv_heads = 0;
+    if (m->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
+        s.keys_of = 0;
     for (i = m->all - m->sharing; index >= m->all - m->sharing && s.keys_of < 0 && i-- > 0;)
         if (specdec__model_windowed(m, i) == windowed)
             s.keys_of = i;
@@ -35072,7 +35150,7 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
     specdec__model_reader r = specdec__model_read(m, error);
     int i;
 
-    for (i = 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
+    for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
         const int asked = specdec__model_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
@@ -35324,7 +35402,9 @@ static specdec_result specdec__model_folded(const specdec__model *m, const char 
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[2] != 1 || t.shape[3] != 1)
+    if (t.shape[1] <= (uint64_t)size && t.shape[2] <= (uint64_t)size) /* rows may be folded once more */
+        t.shape[1] *= t.shape[2];
+    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[3] != 1)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
                              (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], row, size / row);
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
@@ -35598,13 +35678,17 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
     specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
+    if (m->block.taps) {
+        size[SPECDEC__DIM_CONV] = 2 * m->block.taps * (m->embedding / m->block.group);
+        size[SPECDEC__DIM_CONV_BASE] = 2 * m->block.taps * m->embedding;
+    }
     size[SPECDEC__DIM_OWN] = s->keys_of < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     if (m->latent_attention.rank && heads)
         specdec__model_latent_sizes(m, s, size);
-    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
+    size[SPECDEC__DIM_READ] = m->embedding * (m->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS ? 2 : 1);
     mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
     specdec__model_mixing_sizes(m, &mixing, size);
 }
@@ -35906,20 +35990,109 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     return SPECDEC_OK;
 }
 
+/* Binds what an assistant reads and hands on: see specdec__reads. */
+static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec_result result;
+    int found;
+
+    reads->count = 2;
+    reads->width = specdec__model_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
+    if (r.result)
+        return r.result;
+    result = specdec__model_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
+                                   &reads->matrix, &found, error);
+    if (!result)
+        result = specdec__model_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1, &reads->out,
+                                       &found, error);
+    if (result)
+        return result;
+    specdec__model_count_weights(m, &reads->matrix);
+    specdec__model_count_weights(m, &reads->out);
+    return SPECDEC_OK;
+}
+
+/* Binds a matrix of (rows, columns), or of (other, columns). */
+static specdec_result specdec__model_either(specdec__model *m, const char *name, int rows, int other, int columns,
+                                            specdec__matrix *out, specdec_error *error)
+{
+    specdec__gguf_tensor t;
+    int found;
+
+    if (specdec__model_find_tensor(m, name, &t) && t.shape[1] == (uint64_t)other)
+        rows = other;
+    return specdec__model_matrix(m, name, rows, columns, 1, out, &found, error);
+}
+
+/* Binds what DSpark has, if the file has it: see specdec__block. */
+static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, specdec__arena *arena,
+                                                 specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    const int trust = specdec__model_count(&r, ".has_confidence_head", 0, 1, 0);
+    const float *bias = NULL;
+    specdec__block *b = &m->block;
+    specdec__gguf_tensor t;
+    int found, rank;
+
+    if (r.result || !specdec__model_find_tensor(m, "markov_w1.weight", &t))
+        return r.result;
+    rank = t.shape[0] < SPECDEC__MAX_DIMENSION / 2 ? (int)t.shape[0] : 0;
+    if ((r.result = specdec__model_either(m, "markov_w1.weight", m->vocab_size, rows, rank, &b->markov_in, error)) ||
+        (r.result = specdec__model_either(m, "markov_w2.weight", rows, m->vocab_size, rank, &b->markov_out, error)) ||
+        (trust && (r.result = specdec__model_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1, &b->trust, &found,
+                                                    error))) ||
+        (trust && (r.result = specdec__model_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
+        return r.result;
+    b->trust_bias = bias ? *bias : 0;
+    specdec__model_count_weights(m, &b->markov_out);
+    return SPECDEC_OK;
+}
+
+/* Binds what a model has that drafts blocks. */
+static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    const int rows = m->id_count ? m->id_count : m->vocab_size;
+    specdec__block *b = &m->block;
+    int found, rank;
+
+    if (b->mask >= m->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "mask_token_id %d, the vocabulary has %d", (int)b->mask,
+                             m->vocab_size);
+    if (!b->candidates)
+        return specdec__model_bind_markov(m, rows, arena, error);
+    rank = specdec__model_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
+    if (r.result ||
+        (r.result = specdec__model_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank, &b->before,
+                                          error)) ||
+        (r.result = specdec__model_either(m, "selector_successor.weight", m->vocab_size, rows, rank, &b->after,
+                                          error)) ||
+        (r.result = specdec__model_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
+                                          error)))
+        return r.result;
+    specdec__model_count_weights(m, &b->hidden);
+    return SPECDEC_OK;
+}
+
 /* Binds what a model has that reads states: for fc see specdec__reads. */
 static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
     specdec__reads *reads = &m->reads;
-    specdec_result result = specdec__model_read_layers(m, error);
+    specdec_result result;
     int found, normed;
 
-    if (result)
+    if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM)
+        return specdec__model_bind_assistant(m, error);
+    if ((result = specdec__model_read_layers(m, error)) != SPECDEC_OK)
         return result;
     reads->width = specdec__model_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
     reads->norm_first = specdec__model_count(&r, ".norm_before_residual", 0, 1, 0);
     normed = specdec__model_count(&r, ".norm_before_fc", 0, 1, 0);
-    if (!r.result && (m->layers != 1 || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
+    if (!r.result && ((m->layers != 1 && !m->block.size) || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
                              reads->width);
@@ -35927,6 +36100,8 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                                                     &reads->matrix, &found, error)) != SPECDEC_OK)
         return r.result ? r.result : result;
     specdec__model_count_weights(m, &reads->matrix);
+    if (m->block.size)
+        return specdec__model_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->after, error);
     return normed ? specdec__model_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
                                           &reads->norm, error)
                   : SPECDEC_OK;
@@ -36136,17 +36311,21 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    const int borrows = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
+    const int reads = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
+    const int borrows = reads && m->trait[SPECDEC__READS_STATES] != SPECDEC__AS_STREAM;
     int found;
     size_t tile_bytes;
+    specdec__gguf_tensor sinks;
     specdec_result r = specdec__model_rope(m, arena, error);
 
     m->vocab_size = (int)m->vocab.count;
+    if (m->block.size && specdec__model_find_tensor(m, "blk.0.attn_sinks.weight", &sinks))
+        m->trait[SPECDEC__NEEDS] |= (int)SPECDEC__BIT(SPECDEC__SINKS);
     if (!r && m->all > m->tensors)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
                              m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
-        (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+        (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
@@ -36156,6 +36335,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
                                    m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
+        (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_strangers(m, error)) != SPECDEC_OK)
         return r;
     specdec__model_ones(m, arena);
@@ -36270,7 +36450,7 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
 
 #define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
 
-/* Every matrix of a step, by number: those of layers, of streams, that of what is read, that of embeddings for layers,
+/* Every matrix of a step, by number: those of layers, of streams, those of what is read, that of embeddings for layers,
    and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
@@ -36279,14 +36459,17 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
     return i < in_layers ? &m->layer[i / each].matrix[i % each]
            : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
            : rest == 0   ? &m->reads.matrix
-           : rest == 1   ? &m->inputs.matrix
+           : rest == 1   ? &m->reads.out
+           : rest == 2   ? &m->inputs.matrix
+           : rest == 3   ? &m->block.markov_out
+           : rest == 4   ? &m->block.hidden
                          : &m->output;
 }
 
 /* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 2 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->bare;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -37268,6 +37451,28 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
     specdec__states_init(&kv->states, &model->mixing, room->views, room->length, room->every, arena);
 }
 
+/* The pages of another model's cache, for a model whose layers all read keys of that one: those with a window the keys
+   of its last layer but one, the others those of its last. */
+static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
+                             specdec__arena *arena)
+{
+    int i;
+
+    *kv = *other;
+    memset(&kv->states, 0, sizeof kv->states);
+    kv->kept = NULL;
+    kv->tell = NULL;
+    kv->span[SPECDEC__WINDOW].window = model->window;
+    kv->layers = model->layers;
+    kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
+    for (i = 0; kv->layer && i < kv->layers; i++) {
+        const int windowed = specdec__model_layer_shape(model, i).span == SPECDEC__WINDOW;
+
+        kv->layer[i] = other->layer[specdec__max_int(other->layers - 1 - windowed, 0)];
+        kv->layer[i].owns = 0;
+    }
+}
+
 /* All its pages, and states. */
 static size_t specdec__kv_bytes(const specdec__kv *kv)
 {
@@ -38058,6 +38263,7 @@ static const float *specdec__kv_values_as_floats(int type, const specdec__kv_lay
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
 #define SPECDEC__SCORES 65  /* columns with room for their scores of a tile: one more, as 4096 bytes apart are slow */
+#define SPECDEC__TAPS 4     /* a caller and three drafters want states of a step, at most */
 #define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
 
 /* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
@@ -38207,6 +38413,7 @@ typedef struct specdec__context {
     float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
     float *predicted;          /* (most, e): x as the layer at work has predicted it */
     float *stream_router;      /* (most, 16): what the layer's router of streams says */
+    float *convs, *mixed;      /* (most, weights), (most, e): of convolutions over a block; NULL: there are none */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -38242,9 +38449,10 @@ typedef struct specdec__context {
     unsigned char *wanted;     /* (most) */
     unsigned char *certain;    /* (most) */
     int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps[2];     /* of the steps to come: a caller's, the drafters' */
+    specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of `tapped` drafters */
+    int tapped;
     float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
-                                  comes of them. For architectures that read states */
+                                  comes of them, or it reads none. For architectures that read states */
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
     void *recalls;             /* what that works on */
@@ -38424,22 +38632,23 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
 }
 
-/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding and the
-   output that a model lacks are the lender's. */
-static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__model *lender,
+/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding, the
+   output and the keys that a model lacks are the lender's. */
+static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__context *lender,
                                   const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int reads = model->trait[SPECDEC__READS_STATES] ? specdec__forward_stride(2 * model->embedding) : 0;
+    const int trait = model->trait[SPECDEC__READS_STATES];
+    const int reads = trait == SPECDEC__BESIDE_EMBEDDINGS ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
 
     memset(c, 0, sizeof *c);
     c->model = model;
-    c->embedding = model->token_embedding.type ? &model->token_embedding : &lender->token_embedding;
-    c->output = model->output.type ? &model->output : &lender->output;
+    c->embedding = model->token_embedding.type ? &model->token_embedding : lender->embedding;
+    c->output = model->output.type ? &model->output : lender->output;
     c->kernels = kernels;
     c->pool = pool;
     c->threads = threads;
@@ -38450,7 +38659,10 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
-    specdec__kv_init(&c->kv, kv_type, model, room, arena);
+    if (model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
+        specdec__kv_lend(&c->kv, &lender->kv, model, arena);
+    else
+        specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     if (model->mixing.layers)
         specdec__context_mix(c, room, arena);
@@ -38468,7 +38680,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
                                                                                             model->latent)));
-    widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, trait ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
@@ -38483,6 +38695,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                     model->layers));
     if (model->streams.count)
         specdec__context_streams(c, n, arena);
+    if (model->block.taps) {
+        const int weights = 2 * model->block.taps * (model->embedding / model->block.group);
+
+        c->convs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
+        c->mixed = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+    }
     specdec__context_halves(c, n, arena);
     if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
         specdec__columns_take(&c->columns, heads, wide, arena);
@@ -39509,25 +39727,41 @@ typedef struct specdec__unit {
     specdec__sums sums; /* of the stretch at hand */
 } specdec__unit;
 
+/* The last of the nodes whose keys a node sees; -1: it sees none of them. */
+SPECDEC__INLINE int specdec__forward_last(const specdec__context *c, int node)
+{
+    const int sight = c->model->trait[SPECDEC__SIGHT];
+
+    return sight == SPECDEC__SEES_ANCESTORS ? node : sight == SPECDEC__SEES_BLOCK ? c->batch->n - 1 : -1;
+}
+
+/* How many keys lie before the last one that a node sees, that included. */
+SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
+{
+    const int last = specdec__forward_last(c, node);
+
+    return last < 0 ? c->place[node] : c->place[last] + 1;
+}
+
 /* Which keys of a block a node sees. */
 static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
-    const int window = c->kv.span[u->kv->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
+    const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
     specdec__range range;
 
-    range.to = specdec__min_int(SPECDEC__KEYS, end);
-    range.from = window ? specdec__max_int(end - window, 0) : 0;
+    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_end(c, node) - base);
+    range.from = window ? specdec__max_int(c->place[node] + 1 - window - base, 0) : 0;
     return range;
 }
 
-/* The slots of the keys in a range of a block that a node sees: committed ones, then its ancestors and itself. */
+/* The slots of the keys in a range of a block that a node sees: committed ones, then those of nodes. */
 static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
                                    specdec__range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
     const int own = base + range.from + specdec__max_int(committed, 0);
-    int at = node;
+    int at = specdec__forward_last(c, node);
 
     if (committed > 0)
         specdec__view_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
@@ -39918,10 +40152,10 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
     specdec__range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
-        const int place = c->place[first];
+        const int most = specdec__max_int(specdec__forward_end(c, first) - 1, 0);
 
-        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(place + 1 - window, 0) / keys : 0);
-        seen.to = specdec__max_int(seen.to, place / keys + 1);
+        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(c->place[first] + 1 - window, 0) / keys : 0);
+        seen.to = specdec__max_int(seen.to, most / keys + 1);
     }
     return seen;
 }
@@ -40598,6 +40832,53 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
 }
 
 /* =====================================================================================================================
+ * >>forward/block: dynamic convolutions over the rows of a block: see specdec__block.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A thread's part of a convolution: rows of c->mixed (n, e) become sums over taps of weights times rows of x (n, e),
+   the row itself and those before it; c->convs has what the half's matrix says of each row. side: 0: before the half, 1:
+   behind it. Canonical: taps in order. */
+static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
+{
+    const specdec__block *b = &c->model->block;
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int width = c->model->embedding, groups = width / b->group;
+    const int end = specdec__min_int(part.to * 32, width), stride = specdec__forward_stride(2 * b->taps * groups);
+    int i, tap, d;
+
+    for (i = part.first; i < part.last; i++) {
+        float *out = c->mixed + (size_t)i * (size_t)c->e;
+
+        memset(out + part.from * 32, 0, (size_t)(part.to - part.from) * 32 * sizeof *out);
+        for (tap = 0; tap < b->taps && tap <= i; tap++) {
+            const float *from = x + (size_t)(i - tap) * (size_t)c->e;
+            const float *own = c->convs + (size_t)i * (size_t)stride + (side * b->taps + tap) * groups;
+            const float *fixed = base + (size_t)(side * b->taps + tap) * (size_t)width;
+
+            for (d = part.from * 32; d < end; d++)
+                out[d] += (own[d / b->group] + fixed[d]) * from[d];
+        }
+    }
+}
+
+/* A thread's part of c->mixed goes back to where the half's output is awaited. */
+static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    int i;
+
+    for (i = part.first; i < part.last; i++) {
+        const size_t at = (size_t)i * (size_t)c->e + (size_t)part.from * 32;
+
+        memcpy(x + at, c->mixed + at, (size_t)(part.to - part.from) * 32 * sizeof *x);
+    }
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>forward/step: a step: layers, experts, logits; committing its nodes.
  * ================================================================================================================== */
 
@@ -40690,6 +40971,31 @@ static int specdec__forward_latent_queries(specdec__context *c, int thread, cons
     return specdec__forward_absorb(c, thread, layer);
 }
 
+/* What the first matrices of a half read where it begins with a convolution: of norms of x, of which *in tells. Returns
+   1 when cancelled. */
+static int specdec__forward_convolve_input(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
+                                           int base, specdec__input *in)
+{
+    const int stride = specdec__forward_stride(layer->matrix[matrix].rows);
+    const specdec__output t = specdec__forward_output(layer, matrix, -1, c->convs, stride);
+
+    if (specdec__forward_project(c, thread, in, &t, 1))
+        return 1;
+    specdec__forward_convolve(c, thread, layer->vector[base], 0, in->values);
+    *in = specdec__forward_input(c->mixed, c->n, c->e, NULL);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* The output of such a half, in c->y, goes through another convolution. Returns 1 when cancelled. */
+static int specdec__forward_convolve_output(specdec__context *c, int thread, const float *base)
+{
+    specdec__forward_convolve(c, thread, base, 1, c->y);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_convolved(c, thread, c->y);
+    return 0;
+}
+
 /* Queries, keys and values of a layer. Returns 1 when cancelled. */
 static int specdec__forward_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
@@ -40698,8 +41004,11 @@ static int specdec__forward_queries(specdec__context *c, int thread, const specd
     const int owns = specdec__context_keys(c, layer)->owns, values = layer->matrix[SPECDEC__V].rows > 0;
     specdec__output t[3];
 
-    if (c->model->trait[SPECDEC__READS_STATES])
+    if (c->model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS)
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+    if (c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__ATTENTION_CONV,
+                                                    SPECDEC__ATTENTION_CONV_BASE, &in))
+        return 1;
     t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
                                    specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
@@ -40745,7 +41054,8 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
         return 1;
     in = specdec__forward_input(c->h, c->n, attended, NULL);
     t = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, &t, 1))
+    if (specdec__forward_project(c, thread, &in, &t, 1) ||
+        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
     if (layer->state >= 0)
         specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);
@@ -40821,9 +41131,12 @@ static int specdec__forward_network(specdec__context *c, int thread, const specd
 /* x += what its network makes of it. Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
-    if (specdec__forward_network(c, thread, layer, &in, c->y))
+    if ((c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__FFN_CONV, SPECDEC__FFN_CONV_BASE,
+                                                     &in)) ||
+        specdec__forward_network(c, thread, layer, &in, c->y) ||
+        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__FFN_CONV_BASE])))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
@@ -41285,7 +41598,7 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
     const size_t width = (size_t)m->embedding;
     int k, i, j;
 
-    for (k = 0; k < 2; k++) {
+    for (k = 0; k < SPECDEC__TAPS; k++) {
         const specdec__taps *taps = &c->taps[k];
 
         for (i = 0; taps->out && i < taps->count; i++)
@@ -41332,7 +41645,8 @@ static int specdec__forward_read(specdec__context *c, int thread)
 static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
-    const int reads = SPECDEC__HEADS && c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
+    const int trait = c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
+    const int reads = SPECDEC__HEADS && trait == SPECDEC__BESIDE_EMBEDDINGS;
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -41341,7 +41655,7 @@ static void specdec__forward_embed(specdec__context *c, int thread)
         specdec__forward_angles(c, SPECDEC__ROPE, i);
         if (c->frequency[SPECDEC__ROPE_OTHER])
             specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
-        if (!specdec__model_begins(c->model)) /* x came from elsewhere */
+        if (!specdec__model_begins(c->model) || (SPECDEC__HEADS && !reads && c->reads)) /* x came from elsewhere */
             continue;
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
@@ -41383,6 +41697,35 @@ static void specdec__forward_logits(void *argument, int thread)
         specdec__forward_multiply(c, thread, &t, 1);
 }
 
+/* Keys and values of all layers, of x, which came of states. Returns 1 when cancelled. */
+static int specdec__forward_keys(specdec__context *c, int thread)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, c->model->reads.after);
+    int i, from, end, items;
+
+    specdec__forward_quantise(c, thread, &in);
+    for (i = 0; i < c->model->layers; i++) {
+        const specdec__layer *layer = &c->model->layer[i];
+        const specdec__shape *s = &layer->shape;
+        specdec__output t[2];
+
+        t[0] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                       specdec__forward_stride(s->kv_heads * s->key_dim));
+        t[1] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                       specdec__forward_stride(s->kv_heads * s->value_dim));
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+        specdec__forward_multiply(c, thread, t, 2);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+        items = c->n * s->kv_heads;
+        for (end = 0; (from = specdec__pool_claim(c->pool, items, 1, &end)) < items;)
+            for (; from < end; from++)
+                specdec__forward_store(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
+    }
+    return specdec__pool_barrier(c->pool);
+}
+
 static void specdec__forward_worker(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -41396,6 +41739,10 @@ static void specdec__forward_worker(void *argument, int thread)
     if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
+    if (SPECDEC__HEADS && c->reads && m->block.size) {
+        specdec__forward_keys(c, thread);
+        return;
+    }
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
         if (SPECDEC__PIPE && c->hooks && !thread)
@@ -41432,6 +41779,12 @@ static int specdec__forward_seat(specdec__context *c, const specdec__batch *batc
     specdec__view *view = batch->views[i];
     int parent = batch->parents[i], local = 0, previous = -1, span, j;
 
+    if (c->model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT) {
+        c->place[i] = view->length;
+        c->position[i] = view->position;
+        c->trunk[i] = 1;
+        return 1;
+    }
     for (j = 0; j < i; j++)
         if (batch->views[j] == view) {
             local++;
@@ -41477,9 +41830,9 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     if (c->row_count > c->most_rows && !c->model->bare)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
+    c->batch = batch;
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
-    c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
     return c->kv.states.count ? specdec__forward_mix_prepare(c, batch, error) : SPECDEC_OK;
@@ -45164,7 +45517,7 @@ static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
     r->context.recall = stale ? specdec__retrieve_layer : NULL;
     r->context.recalls = r;
     r->context.logits = r->logits;
-    r->context.taps[0].out = r->context.taps[1].out = NULL;
+    memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
         r->anew = r->view->position + SPECDEC__RETRIEVE_ANEW;
     return &r->context;
@@ -46074,8 +46427,6 @@ typedef struct specdec__drafter_kind {
     specdec_result (*follow)(specdec__drafter *drafter, const specdec__heard *heard, specdec_error *error);
     /* Of how many tokens of text number `at` it has heard: the next one is needed. Or: it needs the last alone. */
     int (*heard)(const specdec__drafter *drafter, int at);
-    /* Drafts instead of this kind with a file that holds layers. Or: there is but one kind of file. */
-    const struct specdec__drafter_kind *layers;
     /* The path to a candidate that was extended was accepted, with it: it becomes the root, what lies behind it stays.
        Or: nothing can stay. */
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
@@ -46371,6 +46722,14 @@ static int specdec__draft_path(const specdec__proposal *p, int node)
 SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const specdec__proposal *p)
 {
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
+}
+
+/* The place of a candidate's parent: 0: it is the root; else 1 + where it is among what was run. */
+SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
+{
+    const int parent = p->tree.parents[candidate];
+
+    return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
 }
 
 /* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
@@ -46886,7 +47245,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
-    specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
+    specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
     NULL, NULL, 1};
 
@@ -46898,17 +47257,79 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-typedef struct specdec__draft_heads {
+/* What drafters have in common that need the target's state behind the token before the root, and no cache. Their state
+   begins with this. */
+typedef struct specdec__draft_last {
     specdec__levels levels;
-    float *state; /* (texts, embedding): the target's behind a token of each text */
+    int width;    /* of a state */
+    float *state; /* (texts, width): the target's behind a token of each text */
     int *known;   /* (texts): the number of that token; -1: there is none */
+} specdec__draft_last;
+
+typedef struct specdec__draft_heads {
+    specdec__draft_last last;
     specdec__heads heads;
     float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
 } specdec__draft_heads;
 
-static float *specdec__draft_heads_state(const specdec__draft_heads *m, int at)
+static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
 {
-    return m->state + (size_t)at * (size_t)m->heads.context.model->embedding;
+    return m->state + (size_t)at * (size_t)m->width;
+}
+
+static void specdec__draft_last_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    (void)text;
+    if (m->known[at] >= length)
+        m->known[at] = -1;
+}
+
+static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    m->known[at] = m->known[of] < length ? m->known[of] : -1;
+    memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
+}
+
+/* The state behind the token before the root. */
+static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__draft_last *m = (const specdec__draft_last *)d->state;
+
+    return m->known[at] >= 0 && m->known[at] == count - 2;
+}
+
+static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                 specdec_error *error)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    (void)error;
+    if (!heard->state)
+        return SPECDEC_OK;
+    m->known[heard->at] = heard->from + heard->n - 1;
+    memcpy(specdec__draft_last_state(m, heard->at), heard->state, (size_t)m->width * sizeof(float));
+    return SPECDEC_OK;
+}
+
+/* Takes room for the states, and for what levels need. */
+static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
+                                     const specdec__draft_setup *setup, specdec__arena *arena)
+{
+    const int views = setup->room->views;
+    int i;
+
+    specdec__levels_init(&m->levels, model, setup, arena);
+    m->width = width;
+    m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)width);
+    m->known = SPECDEC__TAKE(arena, int, views);
+    for (i = 0; m->known && i < views; i++)
+        m->known[i] = -1;
+    if (m->state) /* the trial reads it before anything was told */
+        memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
 /* Runs a level whose inputs lie in heads.input, and keeps the states, which get the places from `from` on. */
@@ -46926,7 +47347,7 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
 /* The target's state becomes the input of a level of one row. */
 static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
 {
-    memcpy(m->heads.input, specdec__draft_heads_state(m, at),
+    memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
@@ -46935,7 +47356,7 @@ static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const spec
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
     specdec__draft_heads_first(m, p->at);
-    m->levels.stride = (size_t)specdec__heads_rows(d->model);
+    m->last.levels.stride = (size_t)specdec__heads_rows(d->model);
     return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
 }
 
@@ -46950,12 +47371,11 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
 
     if (!d->model->speculator->follow) {
         specdec__draft_heads_first(m, p->at);
-        m->levels.stride = 0;
+        m->last.levels.stride = 0;
         return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int parent = p->tree.parents[candidates[i]];
-        const int place = parent ? 1 + specdec__draft_nodes(&m->levels, p)[parent] : 0;
+        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
 
         tokens[i] = p->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
@@ -46963,48 +47383,9 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     return specdec__draft_heads_level(m, p->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
-static void specdec__draft_heads_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    (void)text;
-    if (m->known[at] >= length)
-        m->known[at] = -1;
-}
-
-static void specdec__draft_heads_share(specdec__drafter *d, int at, int of, int length)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    m->known[at] = m->known[of] < length ? m->known[of] : -1;
-    memcpy(specdec__draft_heads_state(m, at), specdec__draft_heads_state(m, of),
-           (size_t)d->model->embedding * sizeof(float));
-}
-
 static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
 {
     return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
-}
-
-/* The state behind the token before the root. */
-static int specdec__draft_heads_ready(const specdec__drafter *d, int at, int count)
-{
-    const specdec__draft_heads *m = (const specdec__draft_heads *)d->state;
-
-    return m->known[at] >= 0 && m->known[at] == count - 2;
-}
-
-static specdec_result specdec__draft_heads_follow(specdec__drafter *d, const specdec__heard *heard,
-                                                  specdec_error *error)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    (void)error;
-    if (!heard->state)
-        return SPECDEC_OK;
-    m->known[heard->at] = heard->from + heard->n - 1;
-    memcpy(specdec__draft_heads_state(m, heard->at), heard->state, (size_t)d->model->embedding * sizeof(float));
-    return SPECDEC_OK;
 }
 
 static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -47012,31 +47393,33 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 {
     specdec__draft_heads counted, *m = SPECDEC__TAKE(arena, specdec__draft_heads, 1);
     const specdec__model *target = setup->target->model, *model = d->model;
-    const int views = setup->room->views, size = setup->config->tree_size;
-    int i;
+    const int size = setup->config->tree_size;
 
     d->state = m;
     m = m ? m : &counted;
+    if (specdec__model_writes(model))
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
+                             specdec__model_name(model));
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
     d->levels = model->guesses;
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__draft_last_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
-    m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)model->embedding);
-    m->known = SPECDEC__TAKE(arena, int, views);
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
-    for (i = 0; m->known && i < views; i++)
-        m->known[i] = -1;
-    if (m->state) /* the trial reads it before anything was told */
-        memset(m->state, 0, (size_t)views * (size_t)model->embedding * sizeof *m->state);
-    m->levels.logits = m->heads.logits;
-    m->levels.begin = specdec__draft_heads_begin;
-    m->levels.run = specdec__draft_heads_run;
+    m->last.levels.logits = m->heads.logits;
+    m->last.levels.begin = specdec__draft_heads_begin;
+    m->last.levels.run = specdec__draft_heads_run;
     return SPECDEC_OK;
 }
+
+static const specdec__drafter_kind specdec__draft_heads_kind = {
+    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
+    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_last_ready, specdec__draft_last_follow, NULL, NULL,
+    NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -47242,9 +47625,6 @@ static specdec_result specdec__draft_layer_check(const specdec__model *m, const 
 {
     int i;
 
-    if (specdec__model_writes(m))
-        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             specdec__model_name(m));
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
@@ -47278,7 +47658,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
         return result;
     room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
-    specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
+    specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
@@ -47305,13 +47685,580 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1};
 
-static const specdec__drafter_kind specdec__draft_heads_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
-    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, 0};
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/draft_assistant: an assistant as a drafter: layers that read the target's own keys and values.
+ *
+ *
+ * Gemma 4's. Of token p and what stands for the target's state behind token p - 1 it makes the logits of token p + 1
+ * and what stands for the state behind token p. All its queries, in whatever level, have the position of the root,
+ * which is the first that the target has no key of.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_assistant {
+    specdec__draft_last last;
+    const specdec__context *target;
+    float *inner;   /* (1 + tree size, stride of states): what stands for the state behind the root, behind candidates
+                       by their places */
+    float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
+    int place, n;   /* of the level under way: where its states go, and how many they are */
+    specdec__context context;
+} specdec__draft_assistant;
+
+static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
+{
+    return (size_t)specdec__forward_stride(m->context.model->reads.width);
+}
+
+/* Row i of a level: the target's embedding of a token, and behind it a state. */
+static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int32_t token, const float *state)
+{
+    const specdec__reads *reads = &m->context.model->reads;
+    const specdec__matrix *table = m->target->embedding;
+    float *row = m->reads + (size_t)i * (size_t)specdec__forward_read_stride(m->context.model);
+
+    specdec__quant_to_float(table->type, table->file + (size_t)token * table->row_bytes, (size_t)reads->width, row);
+    m->target->kernels->scale(row, m->target->model->fact[SPECDEC__EMBEDDING_SCALE], reads->width);
+    memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
+}
+
+/* A thread's share of the states that a level makes of its last norm. */
+static void specdec__draft_assistant_worker(void *argument, int thread)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
+    specdec__context *c = &m->context;
+    specdec__input in = specdec__forward_input(c->h, m->n, c->e, NULL);
+    specdec__output t;
+
+    t.matrix = &c->model->reads.out;
+    t.bias = NULL;
+    t.stride = specdec__draft_assistant_stride(m);
+    t.out = m->inner + (size_t)m->place * t.stride;
+    specdec__forward_project(c, thread, &in, &t, 1);
+}
+
+/* Runs n rows that have been put, behind the text of a proposal; their states get the places from `place` on. */
+static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
+                                                     int n, specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    /* it only reads the target's view */
+    specdec__batch batch = specdec__forward_alone(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec_result result;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        c->tokens[i] = 0; /* its embedding is not looked at */
+        c->parents[i] = -1;
+    }
+    c->reads = m->reads;
+    result = specdec__forward(c, &batch, error);
+    c->reads = NULL;
+    if (result)
+        return result;
+    m->place = place;
+    m->n = n;
+    return specdec__pool_run(c->pool, c->threads, specdec__draft_assistant_worker, m)
+               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
+               : SPECDEC_OK;
+}
+
+/* Nothing can be said before the target has keys: in the trial. */
+static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
+                                                     specdec_error *error)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
+
+    if (!p->view || p->view->length < 1 || p->view->length != p->count - 1)
+        return SPECDEC_ERROR_FULL;
+    specdec__draft_assistant_put(m, 0, p->tokens[0], specdec__draft_last_state(&m->last, p->at));
+    return specdec__draft_assistant_level(m, p, 0, 1, error);
+}
+
+static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__proposal *p,
+                                                   const int32_t *candidates, int from, int count,
+                                                   specdec_error *error)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+
+        specdec__draft_assistant_put(m, i, p->tokens[candidates[i]],
+                                     m->inner + (size_t)place * specdec__draft_assistant_stride(m));
+    }
+    return specdec__draft_assistant_level(m, p, 1 + from, count, error);
+}
+
+/* The last state, and all keys before the root. */
+static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__view *view = d->proposals[at].view;
+
+    return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
+}
+
+/* Does a model read the keys of this target? */
+static specdec_result specdec__draft_assistant_check(const specdec__model *m, const specdec__model *target,
+                                                     specdec_error *error)
+{
+    int i;
+
+    if (m->reads.width != target->embedding)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
+                             m->reads.width, target->embedding);
+    if (target->layers < 2 || target->mixing.kind || target->latent_attention.rank)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
+                             "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
+    for (i = 0; i < m->layers; i++) {
+        const specdec__shape s = specdec__model_layer_shape(m, i);
+        const int windowed = s.span == SPECDEC__WINDOW, from = target->layers - 1 - windowed;
+        const specdec__shape keys = specdec__model_layer_shape(target, from);
+
+        if (keys.kv_heads != s.kv_heads || keys.key_dim != s.key_dim || keys.value_dim != s.value_dim)
+            return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "layer %d of the draft reads %d heads of %d keys and "
+                                 "%d values, the target's layer %d has %d of %d and %d", i, s.kv_heads, s.key_dim,
+                                 s.value_dim, from, keys.kv_heads, keys.key_dim, keys.value_dim);
+        if (keys.span != s.span || (windowed && m->window > target->window))
+            return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "layer %d of the draft sees a window of %d keys, the "
+                                 "target's layer %d one of %d (0: all keys)", i, windowed ? m->window : 0, from,
+                                 keys.span == SPECDEC__WINDOW ? target->window : 0);
+    }
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                    specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_assistant counted, *m = SPECDEC__TAKE(arena, specdec__draft_assistant, 1);
+    const specdec__context *target = setup->target;
+    specdec__room room = *setup->room;
+    const int size = setup->config->tree_size;
+    specdec_result result = specdec__draft_assistant_check(d->model, target->model, error);
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+        return result;
+    room.most = size;
+    m->target = target;
+    specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
+    specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
+                          target->kv.type, &room, size, arena);
+    m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
+    m->last.levels.logits = m->context.logits;
+    m->last.levels.stride = (size_t)m->context.output->rows;
+    m->last.levels.begin = specdec__draft_assistant_begin;
+    m->last.levels.run = specdec__draft_assistant_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_assistant_kind = {
+    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
+    NULL, specdec__draft_model_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
+    NULL, NULL, NULL, NULL, NULL, 0};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/draft_block: blocks of tokens, drafted in one pass, as a drafter: DFlash, DFlash2, DSpark.
+ *
+ *
+ * Layers run over a block, the root and masks behind it, whose tokens see the keys of the whole text and each other.
+ * The text's keys are made of the target's states behind each token, as soon as these are heard of; those of a block
+ * are given up with it. A row of the block says which token stands at its place: one level of a tree each, by itself
+ * (DFlash) or behind the token before it (DSpark, DFlash2), so that second choices are branches.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_block {
+    specdec__levels levels;
+    specdec__view *views; /* (texts, then kept sequences): keys of tokens whose states were heard of */
+    float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
+    float *rows;          /* (tree size, vocab): logits behind a token; NULL: those of the block do */
+    float *narrow;        /* (output rows): of one of them */
+    float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
+    float *row;           /* (rank or embedding + rank): a row of a table */
+    float *trust;         /* (tree size): of rows */
+    specdec_candidate *best; /* (block, candidates): of rows, best first */
+    int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
+    int place, n;         /* of a product under way: what it is of, and how many rows */
+    specdec__context context;
+} specdec__draft_block;
+
+/* Row number i of those that the drafts begin with: its logits. */
+static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
+{
+    return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
+}
+
+/* A row of a table of weights becomes floats. */
+static void specdec__draft_block_look_up(const specdec__matrix *table, int row, float *out)
+{
+    specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
+}
+
+/* The row of a table with as many rows as the output, or the vocabulary, that stands for a token; -1: there is none. */
+static int specdec__draft_block_find(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
+{
+    const specdec__model *model = m->context.model;
+    int i = 0;
+
+    if (!model->ids || table->rows != model->id_count)
+        return token < table->rows ? token : -1;
+    while (i < model->id_count && model->ids[i] != token)
+        i++;
+    return i < model->id_count ? i : -1;
+}
+
+static float specdec__draft_block_product(const float *a, const float *b, int count)
+{
+    float sum = 0;
+    int i;
+
+    for (i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* --- DSpark ------------------------------------------------------------------------------------------------------- */
+
+/* A thread's share of what tokens add to rows. */
+static void specdec__draft_block_markov_worker(void *argument, int thread)
+{
+    specdec__draft_block *m = (specdec__draft_block *)argument;
+    const specdec__block *b = &m->context.model->block;
+    specdec__input in = specdec__forward_input(m->ranks, m->n, specdec__forward_stride(b->markov_in.columns), NULL);
+    specdec__output t;
+
+    t.matrix = &b->markov_out;
+    t.bias = NULL;
+    t.out = m->rows;
+    t.stride = (size_t)m->levels.stride;
+    specdec__forward_project(&m->context, thread, &in, &t, 1);
+}
+
+/* How far row i of the block is to be trusted behind a token whose row of markov_in this is. */
+static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
+{
+    const specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    const int width = c->model->embedding;
+    float sum;
+
+    specdec__draft_block_look_up(&b->trust, 0, m->row);
+    sum = specdec__draft_block_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
+          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->trust_bias;
+    return 1 / (1 + specdec__exp(-sum));
+}
+
+/* Row i of the block behind each of tokens[n]. */
+static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                  specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    const size_t stride = (size_t)specdec__forward_stride(b->markov_in.columns);
+    const float *own = specdec__draft_block_row(m, i);
+    const int outputs = c->output->rows, all = b->markov_out.rows != outputs;
+    int k, r, at;
+
+    memset(m->ranks, 0, (size_t)n * stride * sizeof *m->ranks);
+    for (k = 0; k < n; k++) {
+        at = specdec__draft_block_find(m, &b->markov_in, tokens[k]);
+        if (at >= 0)
+            specdec__draft_block_look_up(&b->markov_in, at, m->ranks + (size_t)k * stride);
+        if (m->trust)
+            m->trust[k] = specdec__draft_block_trust(m, i, m->ranks + (size_t)k * stride);
+    }
+    m->n = n;
+    if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    for (k = 0; k < n; k++) {
+        float *row = m->rows + (size_t)k * m->levels.stride;
+
+        for (r = 0; r < outputs; r++)
+            m->narrow[r] = own[r] + row[all ? c->model->ids[r] : r];
+        memcpy(row, m->narrow, (size_t)outputs * sizeof *row);
+    }
+    return SPECDEC_OK;
+}
+
+/* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
+
+/* A thread's share of what the selector makes of the block's states. */
+static void specdec__draft_block_selector_worker(void *argument, int thread)
+{
+    specdec__draft_block *m = (specdec__draft_block *)argument;
+    const specdec__block *b = &m->context.model->block;
+    specdec__input in = specdec__forward_input(m->context.h, m->n, m->context.e, NULL);
+    specdec__output t;
+
+    t.matrix = &b->hidden;
+    t.bias = NULL;
+    t.out = m->ranks;
+    t.stride = (size_t)specdec__forward_stride(b->hidden.rows);
+    specdec__forward_project(&m->context, thread, &in, &t, 1);
+}
+
+/* The candidates of n rows of the block. */
+static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n, specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const int k = c->model->block.candidates;
+    int i;
+
+    m->n = n;
+    if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_selector_worker, m))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    for (i = 0; i < n; i++)
+        specdec__sample_greedy(c->kernels, specdec__draft_block_row(m, i), c->output->rows, k,
+                               m->best + (size_t)i * (size_t)k);
+    return SPECDEC_OK;
+}
+
+/* Row i of the block behind each of tokens[n]: its candidates alone have logits. */
+static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
+{
+    const specdec__model *model = m->context.model;
+    const specdec__block *b = &model->block;
+    const int rank = b->hidden.rows;
+    const float *own = specdec__draft_block_row(m, i);
+    const float *hidden = m->ranks + (size_t)i * (size_t)specdec__forward_stride(rank);
+    int k, j, r, at;
+
+    for (k = 0; k < n; k++) {
+        float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
+
+        at = specdec__draft_block_find(m, &b->before, tokens[k]);
+        memset(before, 0, (size_t)rank * sizeof *before);
+        if (at >= 0)
+            specdec__draft_block_look_up(&b->before, at, before);
+        for (r = 0; r < rank; r++)
+            before[r] *= hidden[r];
+        for (j = 0; j < b->candidates; j++) {
+            int32_t *set = &m->set[k * b->candidates + j];
+
+            if (*set >= 0)
+                row[*set] = specdec__float_from_bits(0xff800000u);
+        }
+        for (j = 0; j < b->candidates; j++) {
+            const int32_t out = m->best[i * b->candidates + j].token;
+
+            m->set[k * b->candidates + j] = out;
+            at = model->ids && b->after.rows != model->id_count ? model->ids[out] : out;
+            specdec__draft_block_look_up(&b->after, at, after);
+            row[out] = own[out] + specdec__draft_block_product(before, after, rank);
+        }
+    }
+}
+
+/* --- the drafter -------------------------------------------------------------------------------------------------- */
+
+/* Row i of those that the drafts begin with becomes the rows of what stands behind each of tokens[n]. */
+static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                  specdec_error *error)
+{
+    if (!m->rows) { /* the same behind all */
+        m->levels.logits = specdec__draft_block_row(m, i);
+        return SPECDEC_OK;
+    }
+    if (!m->context.model->block.candidates)
+        return specdec__draft_block_markov(m, i, tokens, n, error);
+    specdec__draft_block_scores(m, i, tokens, n);
+    return SPECDEC_OK;
+}
+
+/* Runs a block behind the text of a proposal, for as many of its rows as the tree may have levels. */
+static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
+                                                specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    specdec__view *view = &m->views[p->at];
+    const int rows = specdec__max_int(specdec__min_int(b->size - b->first, p->levels - 1), 1);
+    specdec__batch batch = specdec__forward_alone(c, view, 0, b->size);
+    specdec_result result;
+    int i;
+
+    for (i = 0; i < b->size; i++) {
+        c->tokens[i] = i ? b->mask : p->tokens[0];
+        c->parents[i] = i - 1;
+        c->wanted[i] = i >= b->first && i < b->first + rows;
+    }
+    batch.wanted = c->wanted;
+    result = specdec__forward(c, &batch, error);
+    specdec__view_unreserve(view, &c->kv);
+    return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
+}
+
+/* In the trial nothing was heard: the block is the whole text. */
+static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    specdec__view *view = &m->views[p->at];
+    specdec_result result;
+
+    if (view->length > p->count - 1)
+        specdec__view_truncate(view, &m->context.kv, p->count - 1);
+    result = specdec__draft_block_pass(m, p, error);
+    return result ? result : specdec__draft_block_behind(m, 0, p->tokens, 1, error);
+}
+
+static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__proposal *p,
+                                               const int32_t *candidates, int from, int count, specdec_error *error)
+{
+    int32_t tokens[SPECDEC__MAX_TREE];
+    int i;
+
+    (void)from;
+    for (i = 0; i < count; i++)
+        tokens[i] = p->tokens[candidates[i]];
+    return specdec__draft_block_behind((specdec__draft_block *)d->state, p->depth[candidates[0]], tokens, count, error);
+}
+
+static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+
+    (void)text;
+    specdec__view_truncate(&m->views[at], &m->context.kv, length);
+}
+
+static void specdec__draft_block_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    const int keys = specdec__min_int(length, m->views[of].length);
+
+    if (!specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
+        specdec__view_truncate(&m->views[at], &m->context.kv, 0);
+}
+
+static int specdec__draft_block_ready(const specdec__drafter *d, int at, int count)
+{
+    return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
+}
+
+static int specdec__draft_block_heard(const specdec__drafter *d, int at)
+{
+    return ((const specdec__draft_block *)d->state)->views[at].length;
+}
+
+/* Makes keys of the states that are new. A text some of whose states were missed is not drafted for, until it is
+   cut. */
+static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                  specdec_error *error)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    specdec__view *view = &m->views[heard->at];
+    const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
+    const size_t stride = (size_t)specdec__forward_read_stride(d->model);
+    const int end = heard->from + heard->n;
+    specdec_result result = SPECDEC_OK;
+    int i, from, to;
+
+    for (from = view->length; !result && from >= heard->from && from < end; from = to) {
+        specdec__rows rows = specdec__forward_wanted(end);
+
+        to = specdec__min_int(end, from + m->context.most);
+        for (i = from - heard->from; i < to - heard->from; i++) {
+            const int node = heard->first + (heard->path ? heard->path[i] : i);
+
+            memcpy(m->reads + (size_t)(i + heard->from - from) * stride, d->taps.out + (size_t)node * width,
+                   width * sizeof *m->reads);
+        }
+        rows.reads = m->reads;
+        rows.reads_from = from;
+        result = specdec__forward_text(&m->context, view, heard->text, to, m->context.most, &rows, NULL, error);
+    }
+    return result;
+}
+
+/* What rows behind tokens need. */
+static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+{
+    const specdec__model *model = m->context.model;
+    const specdec__block *b = &model->block;
+    const int wide = specdec__max_int(m->context.output->rows, b->markov_out.rows);
+    const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
+    size_t i;
+
+    m->levels.stride = 0;
+    if (!rank)
+        return;
+    m->levels.stride = (size_t)wide;
+    m->rows = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)wide + 15);
+    m->narrow = SPECDEC__TAKE(arena, float, m->context.output->rows);
+    m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
+                                               (size_t)specdec__forward_stride(rank));
+    m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
+    m->trust = b->trust.type ? SPECDEC__TAKE(arena, float, size) : NULL;
+    m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
+    m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
+    for (i = 0; m->set && i < (size_t)size * (size_t)b->candidates; i++)
+        m->set[i] = -1;
+    for (i = 0; m->rows && b->candidates && i < (size_t)size * (size_t)wide; i++)
+        m->rows[i] = specdec__float_from_bits(0xff800000u);
+    m->levels.logits = m->rows;
+}
+
+static specdec_result specdec__draft_block_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_block counted, *m = SPECDEC__TAKE(arena, specdec__draft_block, 1);
+    const specdec__context *target = setup->target;
+    const specdec__model *model = d->model;
+    const specdec__block *b = &model->block;
+    const size_t stride = (size_t)specdec__forward_read_stride(model);
+    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    const int places = setup->room->views + setup->room->kept;
+    specdec__room room = *setup->room;
+    specdec__view counted_view;
+    int i;
+
+    d->state = m;
+    m = m ? m : &counted;
+    memset(m, 0, sizeof *m);
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+        return result;
+    room.most = specdec__max_int(room.most, b->size);
+    room.nodes += b->size;
+    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
+                          &room, b->size - b->first, arena);
+    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->levels = specdec__min_int(b->size - b->first, SPECDEC_TREE_MAX_DEPTH - 1);
+    d->taps.layers = model->reads.layers;
+    d->taps.count = model->reads.count;
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)m->context.most * stride);
+    m->views = SPECDEC__TAKE(arena, specdec__view, places);
+    for (i = 0; i < places; i++) {
+        specdec__context_view(&m->context, m->views ? &m->views[i] : &counted_view, &room, i >= setup->room->views,
+                              arena);
+        if (m->views && i >= setup->room->views)
+            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+    }
+    specdec__draft_block_rows(m, setup->config->tree_size, arena);
+    m->levels.begin = specdec__draft_block_begin;
+    m->levels.run = specdec__draft_block_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_block_kind = {
+    offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
+    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
+    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1};
 
 SPECDEC__FOR_SPEED
 
@@ -47423,7 +48370,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -47455,7 +48402,7 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
 
 static const specdec__drafter_kind specdec__draft_forced_kind = {
     0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -47637,11 +48584,13 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
 
     room.kept = 0; /* the model of the first level reads what ended sequences began with */
     inner.room = &room;
-    if (!SPECDEC__NGRAMS && !d->model)
+    const specdec__model *model = d->model && specdec__model_writes(d->model) ? d->model : NULL;
+
+    if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
-    m->inner.kind = d->model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
-    m->inner.model = d->model;
+    m->inner.kind = model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
+    m->inner.model = model;
     m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
@@ -47683,7 +48632,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -47708,6 +48657,19 @@ static const struct {
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
+
+/* The kinds that draft with models that read states, by how they do. */
+static const specdec__drafter_kind *const specdec__drafter_files[] = {
+    NULL, SPECDEC__HEADS ? &specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? &specdec__draft_assistant_kind : NULL,
+    SPECDEC__HEADS ? &specdec__draft_block_kind : NULL};
+
+/* The kind that drafts with a model, whichever kind the caller has named: that follows from the file. */
+static const specdec__drafter_kind *specdec__drafter_of(const specdec__drafter_kind *named, const specdec__model *model)
+{
+    const specdec__drafter_kind *kind = model ? specdec__drafter_files[model->trait[SPECDEC__READS_STATES]] : NULL;
+
+    return kind && named != &specdec__draft_recall_kind ? kind : named;
+}
 
 /* The kind that a caller names; NULL for "auto" and "off", and for one that was left out. */
 static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
@@ -49359,7 +50321,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (source && !d->model && specdec__source_given(source) &&
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
+    d->kind = kind = specdec__drafter_of(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -49376,7 +50338,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (d->taps.count)
-        e->target.taps[1] = d->taps;
+        e->target.taps[++e->target.tapped] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))
@@ -54684,7 +55646,7 @@ static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specde
 static const specdec__drafter_kind specdec__draft_afar_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
-    NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
+    NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
     specdec__draft_afar_knows, specdec__draft_afar_due, 0};
 
 SPECDEC__FOR_SPEED

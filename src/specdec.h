@@ -102,9 +102,9 @@
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
-     >>forward/ context screen multiply rows latent streams attention recurrent step
+     >>forward/ context screen multiply rows latent streams attention recurrent block step
      >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
-         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+         draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -209,6 +209,7 @@
 #include "forward/streams.h"
 #include "forward/attention.h"
 #include "forward/recurrent.h"
+#include "forward/block.h"
 #include "forward/step.h"
 #include "speculation/heads.h"
 #include "speculation/sample.h"
@@ -226,6 +227,8 @@
 #include "speculation/draft_model.h"
 #include "speculation/draft_heads.h"
 #include "speculation/draft_layer.h"
+#include "speculation/draft_assistant.h"
+#include "speculation/draft_block.h"
 #include "speculation/draft_ngram.h"
 #include "speculation/draft_forced.h"
 #include "speculation/draft_recall.h"

@@ -380,7 +380,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (source && !d->model && specdec__source_given(source) &&
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
+    d->kind = kind = specdec__drafter_of(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -397,7 +397,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (d->taps.count)
-        e->target.taps[1] = d->taps;
+        e->target.taps[++e->target.tapped] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))

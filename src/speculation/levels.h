@@ -122,6 +122,14 @@ SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const sp
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
 }
 
+/* The place of a candidate's parent: 0: it is the root; else 1 + where it is among what was run. */
+SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
+{
+    const int parent = p->tree.parents[candidate];
+
+    return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
+}
+
 /* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
 static const float *specdec__draft_row(const specdec__levels *m, int i)
 {

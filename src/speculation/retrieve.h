@@ -324,7 +324,7 @@ static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
     r->context.recall = stale ? specdec__retrieve_layer : NULL;
     r->context.recalls = r;
     r->context.logits = r->logits;
-    r->context.taps[0].out = r->context.taps[1].out = NULL;
+    memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
         r->anew = r->view->position + SPECDEC__RETRIEVE_ANEW;
     return &r->context;
