@@ -52,7 +52,7 @@
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
      block. Of the caller's own stack, calls need at most 17 KB (optimised; 3 to 16 were measured, most when an engine
-     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 4 KB.
+     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 3 KB.
      Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
      they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
      renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
@@ -95,7 +95,7 @@
      >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
-         neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+         neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
@@ -112,7 +112,20 @@
 
 #ifndef SPECDEC__ISA
 
-#include "interface.h"
+#include "interface/begin.h"
+
+#ifndef SPECDEC_H
+#define SPECDEC_H
+
+#include "interface/engine.h"
+#include "interface/functions.h"
+#include "interface/layout.h"
+
+#endif /* SPECDEC_H */
+
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 
 #ifdef SPECDEC_IMPLEMENTATION
 #ifndef SPECDEC_IMPLEMENTED
@@ -144,6 +157,8 @@
 #include "kernel/avx512_tiles.h"
 #include "kernel/avx512_rows.h"
 #include "kernel/neon.h"
+#include "kernel/neon_unpack.h"
+#include "kernel/neon_facts.h"
 #include "kernel/neon_dotprod.h"
 #include "kernel/neon_i8mm.h"
 #include "kernel/neon_panels.h"

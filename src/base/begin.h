@@ -7,7 +7,7 @@
 #define SPECDEC_IMPLEMENTATION /* parts only */
 #endif /* parts only */
 #define SPECDEC_FILE "lanes.h" /* parts only */
-#include "../interface.h"
+#include "../interface/layout.h"
 
 /* Beside the implementation, callers have its structures. */
 #undef specdec_memory_needed

@@ -10,6 +10,8 @@
 #include "scalar.h"
 #include "weigh.h"
 #include "neon.h"
+#include "neon_unpack.h"
+#include "neon_facts.h"
 #include "neon_dotprod.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)

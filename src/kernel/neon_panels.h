@@ -10,6 +10,8 @@
 #include "scalar.h"
 #include "weigh.h"
 #include "neon.h"
+#include "neon_unpack.h"
+#include "neon_facts.h"
 #include "neon_dotprod.h"
 #include "neon_i8mm.h"
 

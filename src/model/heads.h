@@ -31,12 +31,18 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
 {
     const specdec__heads_kind *k = m->speculator;
     const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
+    const float *vector[SPECDEC__HEAD_INPUT + 1];
+    specdec__matrix matrix[SPECDEC__HEAD_INPUT + 1];
     specdec__layer scratch, *layer = m->layer ? &m->layer[i] : &scratch;
     specdec_result r;
     char name[64];
     int found;
 
-    memset(layer, 0, sizeof *layer);
+    specdec__model_take_layer(layer, arena);
+    if (!layer->matrix) { /* only counted */
+        layer->matrix = matrix;
+        layer->vector = vector;
+    }
     r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
                               i && k->follow ? inner : m->embedding, 1, &layer->matrix[SPECDEC__HEAD_INPUT], &found,
                               error);

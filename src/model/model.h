@@ -101,8 +101,8 @@ typedef struct specdec__layer {
     int index;                             /* of the layers that are here, from 0 on */
     int state;                             /* of the recurrent ones that are here, from 0 on; -1: it has no state */
     float query_scale;                     /* what queries are multiplied by */
-    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
-    specdec__matrix matrix[SPECDEC__MATRICES];
+    const float **vector;    /* (SPECDEC__VECTORS): padded with zeros to a multiple of 16; NULL: the model has none */
+    specdec__matrix *matrix; /* (SPECDEC__MATRICES); NULL, as is vector, while the arena counts */
     float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     float sparsity;                        /* gates count by what they exceed their mean + so many standard deviations
                                               by; 0: by themselves */

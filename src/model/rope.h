@@ -131,7 +131,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
 
     if (m->layer && index >= m->first && index < m->first + m->layers)
         layer = &m->layer[index - m->first];
-    memset(layer, 0, sizeof *layer);
+    specdec__model_take_layer(layer, arena);
     specdec__model_kind(m, layer, index);
     specdec__model_sizes(m, &layer->shape, size);
     result = specdec__model_layer_matrices(m, index, size, layer, error);
@@ -140,6 +140,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     for (i = 0; i < SPECDEC__VECTORS; i++) {
         const int named = SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i), wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
+        const float *counted;
         specdec__holder holder;
 
         if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
@@ -148,7 +149,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_layer_vector(m, name, i, &holder, size, layer->shape.experts, required, arena,
-                                             &layer->vector[i], error);
+                                             layer->vector ? &layer->vector[i] : &counted, error);
         if (result)
             return result;
     }
@@ -160,7 +161,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     if (m->trait[SPECDEC__SPARSE] &&
         (result = specdec__model_sparsity(m, index, &layer->sparsity, error)) != SPECDEC_OK)
         return result;
-    if (m->trait[SPECDEC__PARALLEL])
+    if (m->trait[SPECDEC__PARALLEL] && layer->vector)
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
 }

@@ -13,6 +13,18 @@
 
 SPECDEC__FOR_SIZE
 
+/* Empties a layer, and takes what its tensors are bound to; nothing while the arena counts. */
+static void specdec__model_take_layer(specdec__layer *layer, specdec__arena *arena)
+{
+    memset(layer, 0, sizeof *layer);
+    layer->matrix = SPECDEC__TAKE(arena, specdec__matrix, SPECDEC__MATRICES);
+    layer->vector = SPECDEC__TAKE(arena, const float *, SPECDEC__VECTORS);
+    if (layer->matrix)
+        memset(layer->matrix, 0, SPECDEC__MATRICES * sizeof *layer->matrix);
+    if (layer->vector)
+        memset((void *)layer->vector, 0, SPECDEC__VECTORS * sizeof *layer->vector);
+}
+
 /* Notes the sizes of a layer, which keys it sees and how it scales queries. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
@@ -374,12 +386,13 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         const int each = specdec__matrix_table[i].each;
         const int parts = each == SPECDEC__EACH_HEAD ? layer->shape.heads : each ? layer->shape.experts : 1;
         const int rows = specdec__model_rows(0, i, size);
-        specdec__matrix *matrix = &layer->matrix[i];
+        specdec__matrix counted, *matrix = layer->matrix ? &layer->matrix[i] : &counted;
         specdec__holder holder;
         specdec_result result;
 
         if (!specdec__model_takes(0, i, size))
             continue;
+        memset(matrix, 0, sizeof *matrix);
         holder = specdec__model_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],
