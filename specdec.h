@@ -52,7 +52,7 @@
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
      block. Of the caller's own stack, calls need at most 17 KB (optimised; 3 to 16 were measured, most when an engine
-     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 4 KB.
+     is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 3 KB.
      Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
      they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
      renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
@@ -95,7 +95,7 @@
      >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
-         neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+         neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
      >>model/ gguf mixing model parts facts tensors rope bind heads open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
@@ -1125,6 +1125,14 @@ SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_
 SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags,
                                               char *bytes, size_t size, size_t *length, specdec_error *error);
 
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
 /* What may be sampled at one position. */
@@ -1515,6 +1523,14 @@ typedef struct specdec_model_info {
 
 /* Valid while the model is. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* ---- Is this header that of the implementation? ------------------------------------------------------------------
 
@@ -10301,7 +10317,7 @@ SPECDEC__AVX512_ROWS(Q6_K)
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/neon: 64-bit NEON: what its kernels have in common, and unpacking.
+ * >>kernel/neon: 64-bit NEON: what its kernels have in common.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
@@ -10672,6 +10688,17 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
 
 SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
 
+/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
+   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
+#define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
+#define SPECDEC__DOTPROD_START_BITS 0x4B400000
+#endif /* aarch64 */
+
+/* =====================================================================================================================
+ * >>kernel/neon_unpack: 64-bit NEON: tiles are unpacked to panels of codes.
+ * ================================================================================================================== */
+
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4). Plain NEON
    multiplies narrow codes (up to 32, in granules of 16 up to 64) in longer chains of 16-bit sums. Granules of 32
    without a minimum may hold narrow codes or wide ones; a row of pair that they do not use says which. */
@@ -11525,15 +11552,10 @@ SPECDEC__NEON_UNPACK(q1_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q1_0, til
 SPECDEC__NEON_UNPACK(q2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q2_0, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(tq2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_TQ2_0, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(mxfp4, specdec__neon_unpack_few_bits(SPECDEC__TYPE_MXFP4, tile, blocks, panel))
-
-/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
-   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
-#define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
-#define SPECDEC__DOTPROD_START_BITS 0x4B400000
 #endif /* aarch64 */
 
 /* =====================================================================================================================
- * >>kernel/neon_dotprod: NEON with dot products: multiplying from tiles, without a panel.
+ * >>kernel/neon_facts: 64-bit NEON: what the code of a type depends on.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
@@ -11671,7 +11693,13 @@ SPECDEC__INLINE int specdec__dotprod_raised(int type)
            : specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K ? 0
                                                                                    : -1;
 }
+#endif /* aarch64 */
 
+/* =====================================================================================================================
+ * >>kernel/neon_dotprod: NEON with dot products: multiplying from tiles, without a panel.
+ * ================================================================================================================== */
+
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* Up to 4 columns of up to 8 blocks, made ready once for the rows of two tiles. */
 typedef struct specdec__dotprod_x {
     const int8_t *codes;  /* of the first block */
@@ -33762,8 +33790,8 @@ typedef struct specdec__layer {
     int index;                             /* of the layers that are here, from 0 on */
     int state;                             /* of the recurrent ones that are here, from 0 on; -1: it has no state */
     float query_scale;                     /* what queries are multiplied by */
-    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
-    specdec__matrix matrix[SPECDEC__MATRICES];
+    const float **vector;    /* (SPECDEC__VECTORS): padded with zeros to a multiple of 16; NULL: the model has none */
+    specdec__matrix *matrix; /* (SPECDEC__MATRICES); NULL, as is vector, while the arena counts */
     float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     float sparsity;                        /* gates count by what they exceed their mean + so many standard deviations
                                               by; 0: by themselves */
@@ -35202,6 +35230,18 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* Empties a layer, and takes what its tensors are bound to; nothing while the arena counts. */
+static void specdec__model_take_layer(specdec__layer *layer, specdec__arena *arena)
+{
+    memset(layer, 0, sizeof *layer);
+    layer->matrix = SPECDEC__TAKE(arena, specdec__matrix, SPECDEC__MATRICES);
+    layer->vector = SPECDEC__TAKE(arena, const float *, SPECDEC__VECTORS);
+    if (layer->matrix)
+        memset(layer->matrix, 0, SPECDEC__MATRICES * sizeof *layer->matrix);
+    if (layer->vector)
+        memset((void *)layer->vector, 0, SPECDEC__VECTORS * sizeof *layer->vector);
+}
+
 /* Notes the sizes of a layer, which keys it sees and how it scales queries. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
@@ -35563,12 +35603,13 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         const int each = specdec__matrix_table[i].each;
         const int parts = each == SPECDEC__EACH_HEAD ? layer->shape.heads : each ? layer->shape.experts : 1;
         const int rows = specdec__model_rows(0, i, size);
-        specdec__matrix *matrix = &layer->matrix[i];
+        specdec__matrix counted, *matrix = layer->matrix ? &layer->matrix[i] : &counted;
         specdec__holder holder;
         specdec_result result;
 
         if (!specdec__model_takes(0, i, size))
             continue;
+        memset(matrix, 0, sizeof *matrix);
         holder = specdec__model_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],
@@ -35719,7 +35760,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
 
     if (m->layer && index >= m->first && index < m->first + m->layers)
         layer = &m->layer[index - m->first];
-    memset(layer, 0, sizeof *layer);
+    specdec__model_take_layer(layer, arena);
     specdec__model_kind(m, layer, index);
     specdec__model_sizes(m, &layer->shape, size);
     result = specdec__model_layer_matrices(m, index, size, layer, error);
@@ -35728,6 +35769,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     for (i = 0; i < SPECDEC__VECTORS; i++) {
         const int named = SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i), wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
+        const float *counted;
         specdec__holder holder;
 
         if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
@@ -35736,7 +35778,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_layer_vector(m, name, i, &holder, size, layer->shape.experts, required, arena,
-                                             &layer->vector[i], error);
+                                             layer->vector ? &layer->vector[i] : &counted, error);
         if (result)
             return result;
     }
@@ -35748,7 +35790,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     if (m->trait[SPECDEC__SPARSE] &&
         (result = specdec__model_sparsity(m, index, &layer->sparsity, error)) != SPECDEC_OK)
         return result;
-    if (m->trait[SPECDEC__PARALLEL])
+    if (m->trait[SPECDEC__PARALLEL] && layer->vector)
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return SPECDEC_OK;
 }
@@ -36378,12 +36420,18 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
 {
     const specdec__heads_kind *k = m->speculator;
     const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
+    const float *vector[SPECDEC__HEAD_INPUT + 1];
+    specdec__matrix matrix[SPECDEC__HEAD_INPUT + 1];
     specdec__layer scratch, *layer = m->layer ? &m->layer[i] : &scratch;
     specdec_result r;
     char name[64];
     int found;
 
-    memset(layer, 0, sizeof *layer);
+    specdec__model_take_layer(layer, arena);
+    if (!layer->matrix) { /* only counted */
+        layer->matrix = matrix;
+        layer->vector = vector;
+    }
     r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
                               i && k->follow ? inner : m->embedding, 1, &layer->matrix[SPECDEC__HEAD_INPUT], &found,
                               error);
@@ -38263,7 +38311,7 @@ static const float *specdec__kv_values_as_floats(int type, const specdec__kv_lay
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
 #define SPECDEC__SCORES 65  /* columns with room for their scores of a tile: one more, as 4096 bytes apart are slow */
-#define SPECDEC__TAPS 4     /* a caller and three drafters want states of a step, at most */
+#define SPECDEC__TAPS 5     /* readers of the states of a step: a caller, and drafters */
 #define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
 
 /* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
@@ -38449,8 +38497,7 @@ typedef struct specdec__context {
     unsigned char *wanted;     /* (most) */
     unsigned char *certain;    /* (most) */
     int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of `tapped` drafters */
-    int tapped;
+    specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of drafters that read states */
     float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
                                   comes of them, or it reads none. For architectures that read states */
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
@@ -40838,8 +40885,8 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
 SPECDEC__FOR_SIZE
 
 /* A thread's part of a convolution: rows of c->mixed (n, e) become sums over taps of weights times rows of x (n, e),
-   the row itself and those before it; c->convs has what the half's matrix says of each row. side: 0: before the half, 1:
-   behind it. Canonical: taps in order. */
+   the row itself and those before it; c->convs has what the half's matrix says of each row. side: 0: before the half,
+   1: behind it. Canonical: taps in order. */
 static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
 {
     const specdec__block *b = &c->model->block;
@@ -50337,8 +50384,10 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
     }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
-    if (d->taps.count)
-        e->target.taps[++e->target.tapped] = d->taps;
+    for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
+        continue;
+    if (d->taps.count && i < SPECDEC__TAPS)
+        e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))

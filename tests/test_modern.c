@@ -1,12 +1,15 @@
-/* test_modern.c - the models of ../shared/modern: random weights with exact logits, of the architectures, mechanisms and types of
-   2026. Each is run at several widths, thread counts and on every instruction set, and writes text with and without n-grams.
-   test_modern [NAME]    all of them, or those whose names begin so. SPECDEC_QUICK=1 shortens. */
+/* test_modern.c - the models and drafters of ../shared/modern: random weights with exact logits, of the architectures, mechanisms and
+   types of 2026. Each model is run at several widths, thread counts and on every instruction set, and writes text with and without
+   n-grams; drafters are compared with their reference rows and chains.
+   test_modern [FOLDER] [NAME]    all cases of a folder that is laid out like ../shared/modern (a path with a "/"; none: that folder),
+   or those whose names begin so. SPECDEC_QUICK=1 shortens. */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "check.h"
+#include <dirent.h>
 #include <math.h>
 
-#define FOLDER "modern"
+#define CASES 512 /* files of a folder */
 #define ROOM 512 /* tokens of a context */
 #define TEXT 96  /* tokens of a text that is written */
 
@@ -16,6 +19,7 @@ static const char *const read_names[] = {"apertus", "arcee", "bailingmoe2", "coh
 
 static specdec_error failure;
 static int quick;
+static char folder[400]; /* where the cases lie */
 
 /* One way to run a model. */
 typedef struct way {
@@ -33,13 +37,42 @@ typedef struct subject {
     int count;
 } subject;
 
-/* Token ids of a file of ../shared. */
-static void read_tokens(subject *s, const char *file)
+/* Reads a file of the folder; NULL: it is not there. The caller frees it. */
+static unsigned char *read_case(const char *name, const char *suffix, size_t *size)
+{
+    char path[512];
+
+    *size = 0;
+    snprintf(path, sizeof path, "%s/%s%s", folder, name, suffix);
+    return check_read_file(path, size);
+}
+
+/* The same of little-endian floats; *count: how many. */
+static float *read_floats(const char *name, const char *suffix, size_t *count)
+{
+    unsigned char *data = read_case(name, suffix, count);
+    size_t i;
+
+    *count /= 4;
+    for (i = 0; data && i < *count; i++) {
+        const float value = specdec__load_f32(data + 4 * i);
+
+        memcpy(data + 4 * i, &value, 4);
+    }
+    return (float *)(void *)data;
+}
+
+/* Token ids of a case: the 200 of the folder, or the 48 that lie in it, beside it or in ../shared. */
+static void read_tokens(subject *s, int many)
 {
     char path[512], *at, *end;
     size_t size = 0;
-    unsigned char *text = check_read_file(check_shared(path, sizeof path, file), &size);
+    unsigned char *text = read_case(many ? "tokens200" : "tokens", ".txt", &size);
 
+    if (!text && !many)
+        text = read_case("../conformance/tokens", ".txt", &size);
+    if (!text && !many)
+        text = check_read_file(check_shared(path, sizeof path, "conformance/tokens.txt"), &size);
     s->count = 0;
     for (at = (char *)text; at && s->count < 256; at = end) {
         long id = strtol(at, &end, 10);
@@ -152,28 +185,19 @@ static int spared_rows(const char *name)
 /* Compares a subject's rows with the exact ones of a file, if there is one. */
 static void check_exact(const subject *s, const float *rows, int vocab, const char *suffix, double limit)
 {
-    char path[512], file[128];
-    size_t size = 0;
-    unsigned char *exact;
+    const int spared = spared_rows(s->name);
+    size_t count = 0;
+    float *exact = read_floats(s->name, suffix, &count);
     double kl;
 
-    snprintf(file, sizeof file, FOLDER "/%s%s.f32", s->name, suffix);
-    exact = check_read_file(check_shared(path, sizeof path, file), &size);
     if (!exact)
         return;
     TEST("mean KL of every modern model is at most 1e-8 in F32 (1e-5 with GELU), else no more than five percent above the peer's");
-    CHECK_EQUAL_INT(size, (size_t)s->count * (size_t)vocab * 4);
-    if (size == (size_t)s->count * (size_t)vocab * 4) {
-        const int spared = spared_rows(s->name);
-        size_t i;
-
-        for (i = 0; i < size; i += 4) { /* little-endian, as the models */
-            const float value = specdec__load_f32(exact + i);
-
-            memcpy(exact + i, &value, 4);
-        }
-        kl = mean_kl((const float *)(const void *)exact, rows, s->count, vocab, spared);
-        printf("  %s%s: mean KL %.3e of %.3e%s\n", s->name, suffix, kl, limit, spared ? ", but for the two rows where an expert is another" : "");
+    CHECK_EQUAL_INT(count, (size_t)s->count * (size_t)vocab);
+    if (count == (size_t)s->count * (size_t)vocab) {
+        kl = mean_kl(exact, rows, s->count, vocab, spared);
+        printf("  %s%.*s: mean KL %.3e of %.3e%s\n", s->name, (int)(strlen(suffix) - 4), suffix, kl, limit,
+               spared ? ", but for the two rows where an expert is another" : "");
         CHECK(kl <= limit);
     }
     free(exact);
@@ -253,62 +277,220 @@ static int must_be_read(const char *name)
     return 0;
 }
 
+/* Opens a model of the folder, with the 48 tokens. Returns 0 when it is not there. */
+static int open_case(subject *s, const char *name)
+{
+    memset(s, 0, sizeof *s);
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->data = read_case(name, ".gguf", &s->size);
+    if (s->data)
+        read_tokens(s, 0);
+    return s->data != NULL;
+}
+
+/* A model, and what the peer loses against its exact logits. */
 static void check_case(const char *name, double peer)
 {
     const double limit = !strstr(name, "-f32") ? 1.05 * peer : strstr(name, "gemma") ? 1e-5 : 1e-8;
     const way usual = {NULL, 1, 48, SPECDEC_DRAFT_OFF};
-    char path[512], file[128];
+    char words[512];
     subject s;
     float *rows;
     int vocab = 0;
 
-    memset(&s, 0, sizeof s);
-    snprintf(s.name, sizeof s.name, "%s", name);
-    snprintf(file, sizeof file, FOLDER "/%s.gguf", name);
-    s.data = check_read_file(check_shared(path, sizeof path, file), &s.size);
-    if (!s.data)
+    if (!open_case(&s, name))
         return; /* kept back */
-    read_tokens(&s, "conformance/tokens.txt");
     rows = rows_of(&s, &usual, &vocab);
     if (!rows) {
         TEST("models whose architectures are known are read");
         CHECK(!must_be_read(name));
-        snprintf(path, sizeof path, "%s: %s", name, failure.text);
-        SKIP(path);
+        snprintf(words, sizeof words, "%s: %s", name, failure.text);
+        SKIP(words);
         free(s.data);
         return;
     }
-    check_exact(&s, rows, vocab, "", limit);
+    check_exact(&s, rows, vocab, ".f32", limit);
     check_ways(&s, rows, vocab);
     check_text(&s);
     free(rows);
-    read_tokens(&s, FOLDER "/tokens200.txt");
-    rows = rows_of(&s, &usual, &vocab);
-    CHECK(rows != NULL);
+    read_tokens(&s, 1);
+    rows = s.count ? rows_of(&s, &usual, &vocab) : NULL;
+    CHECK(!s.count || rows);
     if (rows)
-        check_exact(&s, rows, vocab, "-200", limit);
+        check_exact(&s, rows, vocab, "-200.f32", limit);
     free(rows);
     free(s.data);
 }
 
+/* --- drafters --------------------------------------------------------------------------------------------------------- */
+
+/* A drafter's reference: NAME-ref.txt names tokens, NAME-ref.f32 holds rows in the order that its kind has. */
+typedef struct reference {
+    char name[64];
+    const char *text;  /* of the one, */
+    const float *next; /* and what has not been read of the other: */
+    size_t left;       /* so many floats */
+    subject target;
+} reference;
+
+/* The next rows of a reference; NULL, and a failed check, when there are fewer. */
+static const float *next_rows(reference *r, int rows, int width)
+{
+    const size_t count = (size_t)rows * (size_t)width;
+    const float *at = r->next;
+
+    CHECK(count <= r->left);
+    if (count > r->left)
+        return NULL;
+    r->next += count;
+    r->left -= count;
+    return at;
+}
+
+/* The numbers behind a word of a reference's text, at most `most`. Returns how many. */
+static int numbers_behind(const reference *r, const char *word, int32_t *out, int most)
+{
+    const char *at = strstr(r->text, word);
+    int count = 0, used;
+
+    for (at = at ? at + strlen(word) : ""; count < most && sscanf(at, " %d%n", &out[count], &used) == 1; count++)
+        at += used;
+    return count;
+}
+
+/* MTP blocks of the model itself. */
+static void check_mtp(reference *r)
+{
+    SKIP(r->name);
+}
+
+/* Kinds of drafters: what their names end in, the file of the target, with their names' beginning for "#" (several: the first that
+   is there), and what checks a reference. */
+static const struct {
+    const char *ending;
+    const char *targets[3];
+    void (*check)(reference *r);
+} reference_kinds[] = {{"-mtp", {"#-mtp-f32", "#-f32", NULL}, check_mtp}};
+
+/* Opens the target of a reference whose name begins so. Returns 0 when it is not there. */
+static int open_target(reference *r, const char *const *targets, int begin)
+{
+    char name[160];
+    int i;
+
+    for (i = 0; i < 3 && targets[i]; i++) {
+        const char *rest = targets[i] + (*targets[i] == '#');
+
+        snprintf(name, sizeof name, "%.*s%s", rest > targets[i] ? begin : 0, r->name, rest);
+        if (open_case(&r->target, name))
+            return 1;
+    }
+    return 0;
+}
+
+/* A reference, by the kind that its name says. */
+static void check_reference(const char *name)
+{
+    reference r;
+    size_t i, size;
+    float *rows;
+    char *text = (char *)read_case(name, "-ref.txt", &size);
+    int known = 0;
+
+    memset(&r, 0, sizeof r);
+    rows = read_floats(name, "-ref.f32", &r.left);
+    snprintf(r.name, sizeof r.name, "%s", name);
+    TEST("what drafters say, and their greedy chains, are those of the references: mean KL at most 1e-8, chains exactly");
+    CHECK(rows && text);
+    for (i = 0; rows && text && i < SPECDEC__COUNT(reference_kinds) && !known; i++) {
+        const size_t ending = strlen(reference_kinds[i].ending), length = strlen(name);
+
+        if (length < ending || strcmp(name + length - ending, reference_kinds[i].ending) != 0)
+            continue;
+        known = 1;
+        r.text = text;
+        r.next = rows;
+        if (open_target(&r, reference_kinds[i].targets, (int)(length - ending)))
+            reference_kinds[i].check(&r);
+        else
+            printf("  %s: its target is not there\n", name);
+        free(r.target.data);
+    }
+    if (!known)
+        SKIP(name);
+    free(rows);
+    free(text);
+}
+
+/* --- the folder ------------------------------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b) { return strcmp((const char *)a, (const char *)b); }
+
+/* Names of files in the folder that end so, without the ending, in order. Returns how many. */
+static int list_names(const char *ending, char names[CASES][64])
+{
+    DIR *all = opendir(folder);
+    const size_t behind = strlen(ending);
+    struct dirent *entry;
+    int count = 0;
+
+    while (all && count < CASES && (entry = readdir(all)) != NULL) {
+        const size_t length = strlen(entry->d_name);
+
+        if (length > behind && length - behind < sizeof names[0] && !strcmp(entry->d_name + length - behind, ending))
+            snprintf(names[count++], sizeof names[0], "%.*s", (int)(length - behind), entry->d_name);
+    }
+    if (all)
+        closedir(all);
+    qsort(names, (size_t)count, sizeof names[0], by_name);
+    return count;
+}
+
+/* What the peer loses in a case, by peer_error.jsonl; a case that it does not name may lose a hundredth. */
+static double peer_of(const char *list, const char *name)
+{
+    char key[96];
+    const char *at;
+    double peer = 0.01;
+
+    snprintf(key, sizeof key, "{\"case\": \"%s\", \"mean_kl\": ", name);
+    at = list ? strstr(list, key) : NULL;
+    if (at)
+        sscanf(at + strlen(key), "%lf", &peer);
+    return peer;
+}
+
 int main(int argc, char **argv)
 {
-    char path[512], *line, *text;
+    static char names[CASES][64];
+    const int given = argc > 1 && strchr(argv[1], '/') != NULL;
+    const char *begin = argc > 1 + given ? argv[1 + given] : "";
     size_t size = 0;
+    char *peers;
+    int i, count;
 
     quick = check_depth() == 0;
+    if (given)
+        snprintf(folder, sizeof folder, "%s", argv[1]);
+    else
+        check_shared(folder, sizeof folder, "modern");
     TEST("the list of modern models");
-    text = (char *)check_read_file(check_shared(path, sizeof path, FOLDER "/peer_error.jsonl"), &size);
-    if (!text)
+    count = list_names(".gguf", names);
+    if (!count)
         SKIP("../shared/modern is not there");
-    for (line = text; line && *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        char name[64];
-        double peer;
+    CHECK(count || !given);
+    peers = (char *)read_case("peer_error", ".jsonl", &size);
+    for (i = 0; i < count; i++) {
+        float *exact = strncmp(names[i], begin, strlen(begin)) ? NULL : read_floats(names[i], ".f32", &size);
 
-        CHECK(sscanf(line, "{\"case\": \"%63[^\"]\", \"mean_kl\": %lf", name, &peer) == 2);
-        if (argc < 2 || !strncmp(name, argv[1], strlen(argv[1])))
-            check_case(name, peer);
+        if (exact)
+            check_case(names[i], peer_of(peers, names[i]));
+        free(exact);
     }
-    free(text);
+    count = list_names("-ref.txt", names);
+    for (i = 0; i < count; i++)
+        if (!strncmp(names[i], begin, strlen(begin)))
+            check_reference(names[i]);
+    free(peers);
     return check_report("test_modern");
 }

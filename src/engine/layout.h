@@ -396,8 +396,10 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
     }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
-    if (d->taps.count)
-        e->target.taps[++e->target.tapped] = d->taps;
+    for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
+        continue;
+    if (d->taps.count && i < SPECDEC__TAPS)
+        e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))

@@ -12,8 +12,8 @@
 SPECDEC__FOR_SIZE
 
 /* A thread's part of a convolution: rows of c->mixed (n, e) become sums over taps of weights times rows of x (n, e),
-   the row itself and those before it; c->convs has what the half's matrix says of each row. side: 0: before the half, 1:
-   behind it. Canonical: taps in order. */
+   the row itself and those before it; c->convs has what the half's matrix says of each row. side: 0: before the half,
+   1: behind it. Canonical: taps in order. */
 static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
 {
     const specdec__block *b = &c->model->block;

@@ -14,7 +14,7 @@
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
 #define SPECDEC__SCORES 65  /* columns with room for their scores of a tile: one more, as 4096 bytes apart are slow */
-#define SPECDEC__TAPS 4     /* a caller and three drafters want states of a step, at most */
+#define SPECDEC__TAPS 5     /* readers of the states of a step: a caller, and drafters */
 #define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
 
 /* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
@@ -200,8 +200,7 @@ typedef struct specdec__context {
     unsigned char *wanted;     /* (most) */
     unsigned char *certain;    /* (most) */
     int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of `tapped` drafters */
-    int tapped;
+    specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of drafters that read states */
     float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
                                   comes of them, or it reads none. For architectures that read states */
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
