@@ -376,9 +376,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
     __m512i line, low = _mm512_set1_epi8(SPECDEC__PLANE_MIDDLE);
     int g;
 
-    SPECDEC__UNROLL
-    for (g = 0; lower && g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
-        _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    if (lower) {
+        SPECDEC__UNROLL
+        for (g = 0; g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
+            _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    }
     SPECDEC__UNROLL
     for (g = 0; g < 8; g++) {
         if (lower) {

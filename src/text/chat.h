@@ -273,7 +273,7 @@ static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
         drop++;
     out->needed -= drop;
     for (i = 0; i < out->needed; i++) {
-        const unsigned plain = out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
+        const unsigned plain = (unsigned)out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
 
         out->text[i] = out->text[i + drop];
         out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | plain << i % 8);
