@@ -375,7 +375,8 @@ typedef struct specdec_settings {
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
-   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
+   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth); or, as its file says,
+   an assistant, which reads the target's keys, or a block drafter: DFlash, DFlash2, DSpark;
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
    n-grams guess: two levels, for long texts (Sun et al. 2024, arXiv 2404.11912). auto: only if retrieval is set;
@@ -466,7 +467,7 @@ typedef struct specdec_cluster {
    specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
-    specdec_source draft;       /* optional; its vocabulary must be the target's */
+    specdec_source draft;       /* optional; of the target's vocabulary, or a drafter that was made for the target */
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
@@ -620,7 +621,8 @@ typedef struct specdec_config {
     X("target.model", target.model, POINTER, 0, 0, NULL, "a prepared model") \
     X("target.data", target.data, POINTER, 0, 0, NULL, "a model in memory") \
     X("target.size", target.size, POINTER, 0, 0, NULL, "its bytes") \
-    X("draft", draft.path, FILE, 0, 0, NULL, "a small draft model with the same vocabulary") \
+    X("draft", draft.path, FILE, 0, 0, NULL, \
+      "a small draft model with the same vocabulary, or a drafter made for the model: an assistant, DFlash, DSpark") \
     X("draft.copy", draft.copy, SWITCH, 0, 1, NULL, "as of target") \
     X("draft.model", draft.model, POINTER, 0, 0, NULL, "as of target") \
     X("draft.data", draft.data, POINTER, 0, 0, NULL, "as of target") \
@@ -1515,6 +1517,8 @@ typedef struct specdec_model_info {
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
     int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
     const char *recurrent;                  /* of which kind they are; NULL: there are none */
+    const char *drafts;                     /* what it is if it can only draft: "DSpark"; NULL: it writes texts */
+    int block;                              /* tokens that it drafts in one pass, the root's included; 0: one */
     size_t state_bytes;                     /* of a text */
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
@@ -9025,9 +9029,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
     __m512i line, low = _mm512_set1_epi8(SPECDEC__PLANE_MIDDLE);
     int g;
 
-    SPECDEC__UNROLL
-    for (g = 0; lower && g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
-        _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    if (lower) {
+        SPECDEC__UNROLL
+        for (g = 0; g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
+            _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+    }
     SPECDEC__UNROLL
     for (g = 0; g < 8; g++) {
         if (lower) {
@@ -25758,7 +25764,7 @@ static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
         drop++;
     out->needed -= drop;
     for (i = 0; i < out->needed; i++) {
-        const unsigned plain = out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
+        const unsigned plain = (unsigned)out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
 
         out->text[i] = out->text[i + drop];
         out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | plain << i % 8);
@@ -34382,6 +34388,18 @@ SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPE
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
     return !SPECDEC__PIPE || m->first + m->layers == m->all;
+}
+
+/* What a model is that can only draft; NULL: it is not one, or not bound. */
+static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m)
+{
+    static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
+
+    if (m->speculator)
+        return "heads";
+    return m->block.candidates       ? "DFlash2"
+           : m->block.markov_in.type ? "DSpark"
+                                     : kinds[m->trait[SPECDEC__READS_STATES]];
 }
 
 /* Whether a model can write a text on its own. */
@@ -46679,6 +46697,7 @@ typedef struct specdec__levels {
     int capacity;
     const float *logits; /* rows of what was run last, `stride` floats apart */
     size_t stride;
+    const float *trust;  /* how probable the drafter thinks it that any token of a row comes; NULL: it does not know */
     /* Makes ready for a text's proposal; row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
     /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
@@ -46892,7 +46911,7 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
         specdec__tree_put(&p->tree, at, node, i + 1);
         p->tokens[at] = best[i].token;
         p->depth[at] = p->depth[node] + 1;
-        p->share[at] = weight[i] / total;
+        p->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
         p->extended[at] = 0;
         specdec__draft_nodes(m, p)[at] = -1;
     }
@@ -47042,6 +47061,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     const specdec__model *target = setup->target->model;
     int i;
 
+    m->trust = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
@@ -48250,6 +48270,7 @@ static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec
                                                (size_t)specdec__forward_stride(rank));
     m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
     m->trust = b->trust.type ? SPECDEC__TAKE(arena, float, size) : NULL;
+    m->levels.trust = m->trust;
     m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
     m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
     for (i = 0; m->set && i < (size_t)size * (size_t)b->candidates; i++)
@@ -48766,6 +48787,7 @@ typedef struct specdec__tune_drafter {
     double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
     int ranks;                  /* children of a node, at most, that it may propose */
     int certain;                /* what it proposes is always accepted */
+    int at_once;                /* it proposes all levels for the price of one */
     specdec__tune_mean level;   /* of drafting */
     specdec__tune_mean reading; /* a token of text that it catches up with */
     double credit;              /* seconds that it may still lose against plain steps */
@@ -49048,6 +49070,7 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
 
     if (!levels)
         return 0;
+    levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
         specdec__tune_expect(&t->level, level);
@@ -49292,7 +49315,7 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p
     double found = 0, level = specdec__tune_level(t, times[1]);
 
     if (p->idle % SPECDEC__TUNE_NAP == 0 &&
-        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, level, &found) &&
+        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, t->at_once ? level / p->levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
         p->idle = 0;
         return found;
@@ -50383,6 +50406,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (e->tune) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+        e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
@@ -51779,16 +51803,16 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double level = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
+    const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
     const int stays = p->stays != 0, deepest = p->levels - 1;
-    double worth[SPECDEC__MAX_TREE], drafting = 0;
+    double worth[SPECDEC__MAX_TREE], drafting = 0, level = first;
     int n, held, count = 1;
     specdec_result result;
 
     if (!stays)
         p->tree.n = 1;
     p->level = 1;
-    for (*levels = 0;; ++*levels, drafting += level) {
+    for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
         specdec__tune_paths(known, p, p->level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_branch(p, known, plan, drafting, level, specdec__engine_branches(e, p));
@@ -58149,6 +58173,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     if (m->mixing.kind)
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
+    info->drafts = specdec__model_drafts(m);
+    info->block = m->block.size;
     info->state_bytes = specdec__state_bytes(&m->mixing);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];

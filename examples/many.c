@@ -605,7 +605,7 @@ static int read_options(options *o, int argc, char **argv)
     specdec_sampling *s = &c->settings.sampling;
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
-        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
+        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary, or a drafter made for the model", 0, 0},
         {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa heads or EAGLE-3", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the lines are in this file; - is standard input", 0, 0},
         {"--sequences", PROGRAM_INTEGER, &c->sequences, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_SEQUENCES},

@@ -258,7 +258,7 @@ static int read_options(options *o, int argc, char **argv)
     specdec_config *c = &o->config;
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
-        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
+        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary, or a drafter made for the model", 0, 0},
         {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0},
         {"--host", PROGRAM_TEXT, &o->host, "ADDRESS", "where to listen (127.0.0.1: this machine alone)", 0, 0},
         {"--port", PROGRAM_INTEGER, &o->port, "N", "(8080)", 1, 65535},

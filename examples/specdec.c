@@ -838,7 +838,7 @@ static int read_options(options *o, int argc, char **argv)
     specdec_config *c = &o->config;
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
-        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
+        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary, or a drafter made for the model", 0, 0},
         {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0},
         {"-p", PROGRAM_TEXT, &o->prompt, "TEXT", "the prompt", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the prompt is in this file; - is standard input. One newline at its end is dropped", 0, 0},

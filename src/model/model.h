@@ -694,6 +694,18 @@ SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
     return !SPECDEC__PIPE || m->first + m->layers == m->all;
 }
 
+/* What a model is that can only draft; NULL: it is not one, or not bound. */
+static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m)
+{
+    static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
+
+    if (m->speculator)
+        return "heads";
+    return m->block.candidates       ? "DFlash2"
+           : m->block.markov_in.type ? "DSpark"
+                                     : kinds[m->trait[SPECDEC__READS_STATES]];
+}
+
 /* Whether a model can write a text on its own. */
 static int specdec__model_writes(const specdec__model *m)
 {

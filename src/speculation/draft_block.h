@@ -352,6 +352,7 @@ static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec
                                                (size_t)specdec__forward_stride(rank));
     m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
     m->trust = b->trust.type ? SPECDEC__TAKE(arena, float, size) : NULL;
+    m->levels.trust = m->trust;
     m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
     m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
     for (i = 0; m->set && i < (size_t)size * (size_t)b->candidates; i++)
