@@ -96,7 +96,7 @@
      >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
-     >>model/ gguf mixing model parts facts tensors rope bind heads open
+     >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
@@ -378,6 +378,7 @@ typedef struct specdec_settings {
    SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth); or, as its file says,
    an assistant, which reads the target's keys, or a block drafter: DFlash, DFlash2, DSpark;
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
+   SPECDEC_DRAFT_MTP: the block in the model's own files that predicts a token further on, with a small cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
    n-grams guess: two levels, for long texts (Sun et al. 2024, arXiv 2404.11912). auto: only if retrieval is set;
    SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training;
@@ -385,6 +386,7 @@ typedef struct specdec_settings {
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
     X(HEADS, heads, "heads") \
+    X(MTP, mtp, "mtp") \
     X(TRIFORCE, recall, "triforce") \
     X(NGRAM, ngram, "ngram") \
     X(FORCED, forced, "forced")
@@ -600,8 +602,9 @@ typedef struct specdec_config {
     X("async", async, INTEGER, -1, SPECDEC_MAX_THREADS - 1, NULL, \
       "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
     X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
-      "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
-      "by the model itself; repetition; what a constraint leaves no choice about (auto)") \
+      "where draft tokens come from: whatever pays; nowhere; the draft model; heads; the model's own layers that\n" \
+      "predict; a part of a long text, read by the model itself; repetition; what a constraint leaves no choice\n" \
+      "about (auto)") \
     X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
       "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \
@@ -2100,10 +2103,13 @@ SPECDEC__INLINE uint64_t specdec__mix(uint64_t x)
     return x ^ x >> 31;
 }
 
+#define SPECDEC__NOISE_STEP 0x9e3779b97f4a7c15u /* from a token to the next */
+#define SPECDEC__NOISE_MOST 22.1808f /* no Gumbel noise of 32 bits is larger: 32 ln 2 and some rounding */
+
 /* 64 random bits for a token of a row; see specdec__sample_noise_row. */
 SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
 {
-    return specdec__mix(row + (uint64_t)token * 0x9e3779b97f4a7c15u);
+    return specdec__mix(row + (uint64_t)token * SPECDEC__NOISE_STEP);
 }
 
 SPECDEC__FOR_SIZE
@@ -6034,10 +6040,11 @@ typedef struct specdec__recurrence {
     X(isa, soften, void, (const specdec__softening *s)) \
     /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */ \
     X(isa, largest, float, (const float *x, int count)) \
-    /* How many of count <= 64 tokens could reach `wanted` once Gumbel noise is added to (logit - best) * inverse; the \
-       first is token `first` of the row of noise. May be too many, is never too few. */ \
-    X(isa, hopefuls, int, (const float *logits, int count, float best, float inverse, float wanted, \
-                           uint64_t noise_row, uint32_t first)) \
+    /* How many tokens from the first on (all count, or a multiple of 64) cannot reach `wanted` once Gumbel noise is \
+       added to (logit - best) * inverse, inverse > 0; the first is token `first` of the row of noise. May be too few, \
+       is never too many. */ \
+    X(isa, outdone, int, (const float *logits, int count, float best, float inverse, float wanted, \
+                          uint64_t noise_row, uint32_t first)) \
     /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */ \
     X(isa, weights, void, (const float *logits, int count, float best, float temperature, float *p)) \
     /* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too. */ \
@@ -6119,6 +6126,7 @@ typedef struct specdec__kernels {
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
+    X(noise, void, (uint64_t, uint32_t *)) /* upper bits of specdec__mix(first + i * SPECDEC__NOISE_STEP), i < 64 */ \
     X(load_f16, V, (const void *)) \
     X(load_bf16, V, (const void *)) \
     X(store_f16, void, (void *, V))
@@ -6368,6 +6376,14 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
     for (i = 0; i < 16; i++)
         sum += codes[i];
     return sum;
+}
+/* The upper bits of 64 random numbers, those of tokens side by side; first: what the first is made of. */
+static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
+{
+    uint32_t i;
+
+    for (i = 0; i < 64; i++)
+        bits[i] = (uint32_t)(specdec__noise_at(first, i) >> 32);
 }
 
 #define SPECDEC__ISA scalar
@@ -6698,6 +6714,70 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
     __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address each, not one for every value */
     return from;
 }
+
+/* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
+
+/* x times a constant, of which AVX2 has only the lower halves' products. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_times(__m256i x, uint64_t constant)
+{
+    const __m256i low = _mm256_set1_epi64x((long long)(constant & 0xffffffffu));
+    const __m256i swapped = _mm256_set1_epi64x((long long)(constant >> 32 | constant << 32));
+    const __m256i crossed = _mm256_mullo_epi32(x, swapped); /* two halves, which are added up in the upper one */
+
+    return _mm256_add_epi64(_mm256_mul_epu32(x, low),
+                            _mm256_slli_epi64(_mm256_add_epi32(crossed, _mm256_srli_epi64(crossed, 32)), 32));
+}
+
+/* The two multiplications of specdec__mix. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
+{
+    x = specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
+    return specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
+{
+    const uint64_t step = SPECDEC__NOISE_STEP;
+    const __m256i eight = _mm256_set1_epi64x((long long)(8 * step)), from = _mm256_set1_epi64x((long long)first);
+    const __m256i places = _mm256_set_epi64x((long long)(5 * step), (long long)(4 * step), (long long)step, 0);
+    __m256i a = _mm256_add_epi64(from, places);
+    __m256i b = _mm256_add_epi64(a, _mm256_set1_epi64x((long long)(2 * step))), high;
+    int i;
+
+    for (i = 0; i < 64; i += 8) { /* the upper halves of tokens 0, 1, 4, 5 and 2, 3, 6, 7 */
+        high = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(specdec__avx2_mix(a)),
+                                                     _mm256_castsi256_ps(specdec__avx2_mix(b)), 0xDD));
+        high = _mm256_xor_si256(high, _mm256_srli_epi32(high, 31));
+        _mm256_storeu_si256((__m256i *)(void *)(bits + i), high);
+        a = _mm256_add_epi64(a, eight);
+        b = _mm256_add_epi64(b, eight);
+    }
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
+{
+    x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 30));
+    x = _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0xbf58476d1ce4e5b9u));
+    x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 27));
+    return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
+{
+    const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_STEP);
+    const __m512i upper = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    const __m512i places = _mm512_mullo_epi64(step, _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
+    __m512i a = _mm512_add_epi64(_mm512_set1_epi64((long long)first), places), b, high;
+    int i;
+
+    for (i = 0; i < 64; i += 16) {
+        b = _mm512_add_epi64(a, _mm512_slli_epi64(step, 3));
+        high = _mm512_permutex2var_epi32(specdec__avx512_mix(a), upper, specdec__avx512_mix(b));
+        high = _mm512_xor_si512(high, _mm512_srli_epi32(high, 31));
+        _mm512_storeu_si512(bits + i, high);
+        a = _mm512_add_epi64(b, _mm512_slli_epi64(step, 3));
+    }
+}
 #endif /* x86_64 */
 
 /* =====================================================================================================================
@@ -6834,6 +6914,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
+#define specdec__sse41_noise specdec__scalar_noise
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
@@ -10527,6 +10608,7 @@ SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 SPECDEC__HIGHEST4(neon, , 1)
 
 SPECDEC__INLINE int32_t specdec__neon_sum_codes(const int8_t *codes) { return vaddlvq_s8(vld1q_s8(codes)); }
+#define specdec__neon_noise specdec__scalar_noise
 
 SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
 {
@@ -13500,6 +13582,7 @@ typedef float specdec__neon32_v;
 #define specdec__neon32_first_bits specdec__scalar_first_bits
 #define specdec__neon32_store_low_bytes specdec__scalar_store_low_bytes
 #define specdec__neon32_sum_codes specdec__scalar_sum_codes
+#define specdec__neon32_noise specdec__scalar_noise
 #define specdec__neon32_load_f16 specdec__scalar_load_f16
 #define specdec__neon32_load_bf16 specdec__scalar_load_bf16
 #define specdec__neon32_store_f16 specdec__scalar_store_f16
@@ -13759,6 +13842,7 @@ SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
     memcpy(at, &low, sizeof low);
 }
 #define specdec__rvv_sum_codes specdec__scalar_sum_codes
+#define specdec__rvv_noise specdec__scalar_noise
 
 /* Half floats to floats: as the bits of floats they are 2^112 too small, but for infinities and NaNs. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_load_f16(const void *at)
@@ -33797,8 +33881,8 @@ typedef struct specdec__layer {
     int index;                             /* of the layers that are here, from 0 on */
     int state;                             /* of the recurrent ones that are here, from 0 on; -1: it has no state */
     float query_scale;                     /* what queries are multiplied by */
-    const float **vector;    /* (SPECDEC__VECTORS): padded with zeros to a multiple of 16; NULL: the model has none */
-    specdec__matrix *matrix; /* (SPECDEC__MATRICES); NULL, as is vector, while the arena counts */
+    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
+    specdec__matrix matrix[SPECDEC__MATRICES];
     float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     float sparsity;                        /* gates count by what they exceed their mean + so many standard deviations
                                               by; 0: by themselves */
@@ -34087,15 +34171,18 @@ enum {
 
 /* What a model that reads states needs beside its layers. The states of a target after so many layers, one behind the
    other, times `matrix` are what it reads; of an assistant, the target's embedding of a token and the state behind the
-   token before it. */
+   token before it. Or, of a block that predicts (see >>model/nextn), the layer reads `matrix` times the norm of an
+   embedding and, behind it, that of the state. */
 typedef struct specdec__reads {
-    specdec__matrix matrix;         /* (embedding, count * width) */
-    const float *after;             /* (embedding) weights of a norm behind it; NULL: none */
+    specdec__matrix matrix;         /* (embedding, count * width), or (embedding, embedding + width) */
+    const float *token_norm, *state_norm; /* (embedding), (width): of a block that predicts; else NULL */
+    const float *after;             /* (embedding) weights of a norm behind the matrix; NULL: none */
     specdec__matrix out;            /* of an assistant, (width, embedding): of its last norm, what stands for a state */
     const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
     int layers[SPECDEC__MAX_READS]; /* (count) */
     int count, width;               /* width: of the target */
     int norm_first;                 /* the residual stream begins with the norm of what is read */
+    int joined;                     /* it is such a block */
 } specdec__reads;
 
 /* What a model that drafts a block in one pass needs beside its layers (DFlash: Chen et al. 2026, arXiv 2602.06036).
@@ -34384,7 +34471,10 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
-SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__PIPE || !m->first; }
+SPECDEC__INLINE int specdec__model_begins(const specdec__model *m)
+{
+    return !SPECDEC__PIPE || !m->first || m->reads.count;
+}
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
     return !SPECDEC__PIPE || m->first + m->layers == m->all;
@@ -34405,7 +34495,7 @@ static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m
 /* Whether a model can write a text on its own. */
 static int specdec__model_writes(const specdec__model *m)
 {
-    return m->architecture && !m->trait[SPECDEC__READS_STATES];
+    return m->architecture && !m->trait[SPECDEC__READS_STATES] && !m->reads.count;
 }
 
 SPECDEC__FOR_SPEED
@@ -35151,13 +35241,13 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
     return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
 }
 
-/* Checks the sizes of all layers, and finds the largest of each. */
+/* Checks the sizes of the layers that are here, and finds the largest of each. */
 static specdec_result specdec__model_layers(specdec__model *m, specdec_error *error)
 {
     specdec_result result;
     int i, any = 0;
 
-    for (i = 0; i < m->layers; i++) {
+    for (i = m->first; i < m->first + m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
         if (!s.shared && !m->list[SPECDEC__LIST_FF].items)
@@ -35249,39 +35339,30 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Empties a layer, and takes what its tensors are bound to; nothing while the arena counts. */
-static void specdec__model_take_layer(specdec__layer *layer, specdec__arena *arena)
-{
-    memset(layer, 0, sizeof *layer);
-    layer->matrix = SPECDEC__TAKE(arena, specdec__matrix, SPECDEC__MATRICES);
-    layer->vector = SPECDEC__TAKE(arena, const float *, SPECDEC__VECTORS);
-    if (layer->matrix)
-        memset(layer->matrix, 0, SPECDEC__MATRICES * sizeof *layer->matrix);
-    if (layer->vector)
-        memset((void *)layer->vector, 0, SPECDEC__VECTORS * sizeof *layer->vector);
-}
-
-/* Notes the sizes of a layer, which keys it sees and how it scales queries. */
-static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
+/* What a layer multiplies queries by. */
+static float specdec__model_query_scale(const specdec__model *m, const specdec__shape *shape)
 {
     const specdec__latent *latent = &m->latent_attention;
     const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
+    float scale = m->fact[SPECDEC__QUERY_SCALE];
 
-    layer->shape = specdec__model_layer_shape(m, index);
-    layer->index = index - m->first;
-    layer->state = layer->shape.recurrent ? m->mixing.layers++ : -1;
-    if (!layer->shape.kv_heads)
-        return;
-    m->span_layers[layer->shape.span]++;
-    m->span_used[layer->shape.span] = 1;
-    layer->query_scale = m->fact[SPECDEC__QUERY_SCALE];
-    if (m->trait[SPECDEC__UNSCALED] && !(layer->query_scale > 0))
-        layer->query_scale = 1;
-    if (!(layer->query_scale > 0))
-        layer->query_scale = (float)specdec__inverse_root(wide          ? m->embedding / layer->shape.heads
-                                                          : latent->rank ? latent->key_dim
-                                                                         : layer->shape.key_dim);
-    layer->query_scale *= m->query_factor;
+    if (m->trait[SPECDEC__UNSCALED] && !(scale > 0))
+        scale = 1;
+    if (!(scale > 0))
+        scale = (float)specdec__inverse_root(wide          ? m->embedding / shape->heads
+                                             : latent->rank ? latent->key_dim
+                                                            : shape->key_dim);
+    return scale * m->query_factor;
+}
+
+/* Counts a layer of these sizes. Returns the number of its state; -1: it has none. */
+static int specdec__model_count_layer(specdec__model *m, const specdec__shape *shape)
+{
+    if (shape->kv_heads) {
+        m->span_layers[shape->span]++;
+        m->span_used[shape->span] = 1;
+    }
+    return shape->recurrent ? m->mixing.layers++ : -1;
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -35611,24 +35692,24 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
     return own;
 }
 
-/* Binds the matrices of a layer. */
-static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const int *size,
-                                                    specdec__layer *layer, specdec_error *error)
+/* Binds the matrices of a layer of this shape; layer NULL: only checks and counts them. */
+static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const specdec__shape *shape,
+                                                    const int *size, specdec__layer *layer, specdec_error *error)
 {
+    specdec__matrix counted;
     char name[64];
     int i, found;
 
     for (i = 0; i < SPECDEC__MATRICES; i++) {
         const int each = specdec__matrix_table[i].each;
-        const int parts = each == SPECDEC__EACH_HEAD ? layer->shape.heads : each ? layer->shape.experts : 1;
+        const int parts = each == SPECDEC__EACH_HEAD ? shape->heads : each ? shape->experts : 1;
         const int rows = specdec__model_rows(0, i, size);
-        specdec__matrix counted, *matrix = layer->matrix ? &layer->matrix[i] : &counted;
+        specdec__matrix *matrix = layer ? &layer->matrix[i] : &counted;
         specdec__holder holder;
         specdec_result result;
 
         if (!specdec__model_takes(0, i, size))
             continue;
-        memset(matrix, 0, sizeof *matrix);
         holder = specdec__model_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],
@@ -35770,48 +35851,61 @@ static specdec_result specdec__model_layer_vector(const specdec__model *m, const
                                 specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
-static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
+/* Binds the vectors of a layer of this shape; layer NULL: only checks and counts them. */
+static specdec_result specdec__model_layer_vectors(specdec__model *m, int index, const specdec__shape *shape,
+                                                   const int *size, specdec__layer *layer, specdec__arena *arena,
+                                                   specdec_error *error)
 {
-    specdec__layer scratch, *layer = &scratch;
-    int size[SPECDEC__DIM_COUNT], i;
-    specdec_result result;
+    specdec_result result = SPECDEC_OK;
     char name[64];
+    int i;
 
-    if (m->layer && index >= m->first && index < m->first + m->layers)
-        layer = &m->layer[index - m->first];
-    specdec__model_take_layer(layer, arena);
-    specdec__model_kind(m, layer, index);
-    specdec__model_sizes(m, &layer->shape, size);
-    result = specdec__model_layer_matrices(m, index, size, layer, error);
-    if (result)
-        return result;
-    for (i = 0; i < SPECDEC__VECTORS; i++) {
+    for (i = 0; i < SPECDEC__VECTORS && !result; i++) {
         const int named = SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i), wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
-        const float *counted;
         specdec__holder holder;
+        const float *counted;
 
         if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
             !specdec__model_takes(1, i, size))
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_layer_vector(m, name, i, &holder, size, layer->shape.experts, required, arena,
-                                             layer->vector ? &layer->vector[i] : &counted, error);
-        if (result)
-            return result;
+        result = specdec__model_layer_vector(m, name, i, &holder, size, shape->experts, required, arena,
+                                             layer ? &layer->vector[i] : &counted, error);
     }
-    if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU) {
-        result = specdec__model_activation(m, index, layer->activation, error);
-        if (result)
-            return result;
+    return result;
+}
+
+/* Binds a layer, or, where it is another part's or the arena only counts, checks and counts it. */
+static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
+{
+    const int here = m->layer && index >= m->first && index < m->first + m->layers;
+    const specdec__shape shape = specdec__model_layer_shape(m, index);
+    specdec__layer *layer = here ? &m->layer[index - m->first] : NULL;
+    const int state = specdec__model_count_layer(m, &shape);
+    int size[SPECDEC__DIM_COUNT];
+    float activation[4], sparsity = 0;
+    specdec_result result;
+
+    specdec__model_sizes(m, &shape, size);
+    if (layer) {
+        memset(layer, 0, sizeof *layer);
+        layer->shape = shape;
+        layer->index = index - m->first;
+        layer->state = state;
+        layer->query_scale = shape.kv_heads ? specdec__model_query_scale(m, &shape) : 0;
     }
-    if (m->trait[SPECDEC__SPARSE] &&
-        (result = specdec__model_sparsity(m, index, &layer->sparsity, error)) != SPECDEC_OK)
+    if ((result = specdec__model_layer_matrices(m, index, &shape, size, layer, error)) != SPECDEC_OK ||
+        (result = specdec__model_layer_vectors(m, index, &shape, size, layer, arena, error)) != SPECDEC_OK)
         return result;
-    if (m->trait[SPECDEC__PARALLEL] && layer->vector)
+    if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU)
+        result = specdec__model_activation(m, index, layer ? layer->activation : activation, error);
+    if (!result && m->trait[SPECDEC__SPARSE])
+        result = specdec__model_sparsity(m, index, layer ? &layer->sparsity : &sparsity, error);
+    if (layer && m->trait[SPECDEC__PARALLEL])
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
-    return SPECDEC_OK;
+    return result;
 }
 
 /* How the file scales RoPE. */
@@ -36434,43 +36528,159 @@ static const char *specdec__heads_name(const char *pattern, int head, char *name
     return name;
 }
 
-/* Binds what head i does not share with one before it. */
+/* Binds what head i does not share with one before it; while the arena counts, into nothing. */
 static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
 {
     const specdec__heads_kind *k = m->speculator;
     const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
-    const float *vector[SPECDEC__HEAD_INPUT + 1];
-    specdec__matrix matrix[SPECDEC__HEAD_INPUT + 1];
-    specdec__layer scratch, *layer = m->layer ? &m->layer[i] : &scratch;
+    specdec__layer *layer = m->layer ? &m->layer[i] : NULL;
+    specdec__matrix counted, *to;
+    const float *none;
     specdec_result r;
     char name[64];
     int found;
 
-    specdec__model_take_layer(layer, arena);
-    if (!layer->matrix) { /* only counted */
-        layer->matrix = matrix;
-        layer->vector = vector;
-    }
+    if (layer)
+        memset(layer, 0, sizeof *layer);
+    to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
     r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
-                              i && k->follow ? inner : m->embedding, 1, &layer->matrix[SPECDEC__HEAD_INPUT], &found,
-                              error);
+                              i && k->follow ? inner : m->embedding, 1, to, &found, error);
     if (r)
         return r;
-    specdec__model_count_weights(m, &layer->matrix[SPECDEC__HEAD_INPUT]);
+    specdec__model_count_weights(m, to);
     if (m->tied && i)
         return SPECDEC_OK;
-    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1,
-                              &layer->matrix[SPECDEC__HEAD_OUTPUT], &found, error);
+    to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
+    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1, to, &found,
+                              error);
     if (!r)
-        specdec__model_count_weights(m, &layer->matrix[SPECDEC__HEAD_OUTPUT]);
+        specdec__model_count_weights(m, to);
     if (!r && k->table)
         r = specdec__model_matrix(m, specdec__heads_name(k->table, own, name, sizeof name), m->vocab_size, inner, 1,
-                                  &layer->table, &found, error);
+                                  layer ? &layer->table : &counted, &found, error);
     if (!r && k->norm)
         r = specdec__model_vector(m, specdec__heads_name(k->norm, own, name, sizeof name), inner, 1, arena,
-                                  &layer->vector[SPECDEC__HEAD_NORM], error);
+                                  layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
     return r ? r : specdec__model_vector(m, specdec__heads_name(k->bias, own, name, sizeof name), inner, 1, arena,
-                                         &layer->vector[SPECDEC__HEAD_BIAS], error);
+                                         layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>model/nextn: the block of a model that predicts a token further on (multi-token prediction), as a model of its own.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* The name of a tensor of the first such block. */
+static const char *specdec__nextn_name(const specdec__model *target, const char *suffix, char *name, size_t size)
+{
+    specdec__writer w = specdec__writer_to(name, size);
+
+    specdec__write_string(&w, "blk.");
+    specdec__write_number(&w, (unsigned long long)target->all, 0);
+    specdec__write_string(&w, ".nextn.");
+    specdec__write_string(&w, suffix);
+    specdec__write_string(&w, ".weight");
+    return name;
+}
+
+/* Whether a model's files hold such a block: some say that there is one, and lack it. */
+static int specdec__nextn_has(const specdec__model *target)
+{
+    static const char *const needed[] = {"eh_proj", "enorm", "hnorm"};
+    specdec__gguf_tensor unused;
+    char name[64];
+    int i, found = 0;
+
+    for (i = 0; SPECDEC__HEADS && target->nextn && i < (int)SPECDEC__COUNT(needed); i++)
+        found |= specdec__model_find_tensor(target, specdec__nextn_name(target, needed[i], name, sizeof name), &unused);
+    return found;
+}
+
+/* Binds a matrix of the block, of so many columns; *found: whether an optional one is there. */
+static specdec_result specdec__nextn_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
+                                            int rows, specdec__matrix *out, int *found, specdec_error *error)
+{
+    const int joined = out == &m->reads.matrix;
+    char name[64];
+
+    return specdec__model_matrix(m, specdec__nextn_name(target, suffix, name, sizeof name), rows,
+                                 (1 + joined) * m->embedding, joined, out, found, error);
+}
+
+static specdec_result specdec__nextn_vector(specdec__model *m, const specdec__model *target, const char *suffix,
+                                            int required, specdec__arena *arena, const float **out,
+                                            specdec_error *error)
+{
+    char name[64];
+
+    return specdec__model_vector(m, specdec__nextn_name(target, suffix, name, sizeof name), m->embedding, required,
+                                 arena, out, error);
+}
+
+/* Binds what the block has besides a layer of the architecture. */
+static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__model *target, specdec__arena *arena,
+                                          specdec_error *error)
+{
+    specdec_result r;
+    int found;
+
+    if ((r = specdec__nextn_matrix(m, target, "eh_proj", m->embedding, &m->reads.matrix, &found, error)) !=
+            SPECDEC_OK ||
+        (r = specdec__nextn_vector(m, target, "enorm", 1, arena, &m->reads.token_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_vector(m, target, "hnorm", 1, arena, &m->reads.state_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_vector(m, target, "shared_head_norm", 0, arena, &m->output_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_matrix(m, target, "embed_tokens", m->vocab_size, &m->token_embedding, &found, error)) !=
+            SPECDEC_OK ||
+        (r = specdec__nextn_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
+            SPECDEC_OK)
+        return r;
+    specdec__model_count_weights(m, &m->reads.matrix);
+    if (m->output.type)
+        specdec__model_count_weights(m, &m->output);
+    return SPECDEC_OK;
+}
+
+/* Makes a model of one layer of the first block that only predicts (DeepSeek-AI 2024, arXiv 2412.19437). With h the
+   target's state behind the token before, after its last norm, the layer reads
+       x = matrix [norm of a token's embedding; norm of h]
+   and the norm of what comes out takes the place of h, which the next token is predicted from, and the one after it in
+   turn. Embedding, last norm and output are the target's where the block has none. The target stays, and must outlive
+   the model. */
+static specdec_result specdec__nextn_init(specdec__model *m, const specdec__model *target, specdec__arena *arena,
+                                          specdec_error *error)
+{
+    specdec_result result;
+
+    *m = *target;
+    memset(&m->mapped, 0, sizeof m->mapped);
+    memset(&m->mixing, 0, sizeof m->mixing);
+    memset(&m->token_embedding, 0, sizeof m->token_embedding);
+    memset(&m->output, 0, sizeof m->output);
+    memset(&m->inputs, 0, sizeof m->inputs);
+    memset(&m->streams, 0, sizeof m->streams);
+    memset(m->span_layers, 0, sizeof m->span_layers);
+    memset(m->span_used, 0, sizeof m->span_used);
+    m->heads = m->kv_heads = m->head_dim = m->feed_forward = 0;
+    m->q_width = m->k_width = m->v_width = m->o_width = 0;
+    m->weight_bytes = m->tile_bytes = 0;
+    m->weight_products = 0;
+    m->first = target->all;
+    m->layers = 1;
+    m->all = target->all + 1;
+    m->nextn = target->nextn - 1;
+    m->sharing = m->bare = 0;
+    m->reads.layers[0] = SPECDEC_STATE_FINAL;
+    m->reads.count = m->reads.joined = 1;
+    m->reads.width = m->embedding;
+    if ((result = specdec__model_layers(m, error)) != SPECDEC_OK)
+        return result;
+    m->layer = SPECDEC__TAKE(arena, specdec__layer, 1);
+    if ((result = specdec__model_layer(m, m->first, arena, error)) != SPECDEC_OK)
+        return result;
+    return specdec__nextn_bind(m, target, arena, error);
 }
 
 SPECDEC__FOR_SPEED
@@ -38705,8 +38915,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int trait = model->trait[SPECDEC__READS_STATES];
-    const int reads = trait == SPECDEC__BESIDE_EMBEDDINGS ? specdec__forward_stride(2 * model->embedding) : 0;
+    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.joined;
+    const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
@@ -38746,7 +38956,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
                                                                                             model->latent)));
-    widest = (size_t)specdec__max_int((int)widest, trait ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
@@ -41680,27 +41890,37 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
     }
 }
 
-/* Row i of what the layer reads: the norm of the embedding, and behind it the norm of what came of states, in x. */
+/* Row i of what the layer, or the matrix before it, reads: the norm of the embedding, and behind it the norm of the
+   state, or of what came of states, in x. */
 static void specdec__forward_beside(specdec__context *c, int i, const float *embedding)
 {
-    const specdec__model *m = c->model;
-    const int width = m->embedding;
-    const float *const *norm = m->layer[0].vector;
+    const specdec__reads *reads = &c->model->reads;
+    const float *const *norm = c->model->layer[0].vector, epsilon = c->model->epsilon;
+    const int width = c->model->embedding;
     float *x = c->x + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width);
 
-    c->kernels->norm(embedding, norm[SPECDEC__ATTENTION_NORM], m->epsilon, width, 0, width, h);
-    c->kernels->norm(x, norm[SPECDEC__READ_NORM], m->epsilon, width, 0, width, h + width);
-    if (m->reads.norm_first)
+    if (reads->joined) {
+        c->kernels->norm(embedding, reads->token_norm, epsilon, width, 0, width, h);
+        c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_read_stride(c->model), reads->state_norm,
+                         epsilon, width, 0, width, h + width);
+        return;
+    }
+    c->kernels->norm(embedding, norm[SPECDEC__ATTENTION_NORM], epsilon, width, 0, width, h);
+    c->kernels->norm(x, norm[SPECDEC__READ_NORM], epsilon, width, 0, width, h + width);
+    if (reads->norm_first)
         memcpy(x, h + width, (size_t)width * sizeof *x);
 }
 
-/* Makes x of the states that a step reads. Returns 1 when cancelled. */
+/* Makes x of the states that a step reads, or of these and embeddings, in h. Returns 1 when cancelled. */
 static int specdec__forward_read(specdec__context *c, int thread)
 {
+    const specdec__reads *reads = &c->model->reads;
     specdec__input in = specdec__forward_input(c->reads, c->n, specdec__forward_read_stride(c->model), NULL);
     specdec__output t;
 
-    t.matrix = &c->model->reads.matrix;
+    if (reads->joined)
+        in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+    t.matrix = &reads->matrix;
     t.bias = NULL;
     t.out = c->x;
     t.stride = (size_t)c->e;
@@ -41712,7 +41932,7 @@ static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
     const int trait = c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
-    const int reads = SPECDEC__HEADS && trait == SPECDEC__BESIDE_EMBEDDINGS;
+    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.joined);
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -41799,10 +42019,12 @@ static void specdec__forward_worker(void *argument, int thread)
     int i;
 
     c->scratch[thread].half = -1;
-    if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
+    if (SPECDEC__HEADS && c->reads && !m->reads.joined && specdec__forward_read(c, thread))
         return;
     specdec__forward_embed(c, thread);
-    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
+    if (specdec__pool_barrier(c->pool) ||
+        (SPECDEC__HEADS && m->reads.joined && specdec__forward_read(c, thread)) ||
+        (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     if (SPECDEC__HEADS && c->reads && m->block.size) {
@@ -42217,8 +42439,7 @@ static specdec_result specdec__heads_run(specdec__heads *h, int level, const int
  *     function of (seed, position, token).
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is larger: 32 ln 2 and some rounding */
-#define SPECDEC__SAMPLE_LARGEST    3.40282347e38f /* the largest float */
+#define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
 
 /* What seed and position contribute to the noise; the same for every token of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
@@ -42234,7 +42455,7 @@ static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position,
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
 
-/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__SAMPLE_GUMBEL_MAX]. Works on 1 - u near 1. */
+/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MOST]. Works on 1 - u near 1. */
 static float specdec__sample_gumbel_from(uint32_t bits)
 {
     const float unit = 2.32830644e-10f; /* 2^-32 */
@@ -42340,7 +42561,7 @@ static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
 
-    if (candidate.logit + SPECDEC__SAMPLE_GUMBEL_MAX < worst)
+    if (candidate.logit + SPECDEC__NOISE_MOST < worst)
         return held;
     bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
     if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)
@@ -43294,9 +43515,9 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
         held = specdec__sample_try(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
+        i += w->context->kernels->outdone(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
+                                          (uint32_t)i);
         end = specdec__min_int(i + 64, w->vocab);
-        if (!w->context->kernels->hopefuls(w->row + i, end - i, highest, 1.0f / heat, best.logit, noise, (uint32_t)i))
-            continue;
         for (; i < end; i++) {
             specdec_candidate lifted;
 
@@ -46265,36 +46486,18 @@ static void specdec__row_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* Whether one of count tokens from `from` on could be chosen in place of the worst of k: with the most noise that there
-   is, or with theirs. */
-SPECDEC__INLINE int specdec__row_hopeful(const specdec__row *row, int from, int count, float worst,
-                                         const uint64_t *noise_row)
-{
-    if (!noise_row)
-        return !((row->kernels->largest(row->logits + from, count) - row->highest) / row->temperature +
-                     SPECDEC__SAMPLE_GUMBEL_MAX < worst);
-    return row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature, worst, *noise_row,
-                                  (uint32_t)from);
-}
-
-/* What specdec_sample_top gives of the row, or of tokens before a limit. Most blocks hold no token that could be
-   chosen, whatever its noise is, and most of the others none with its noise. */
+/* What specdec_sample_top gives of the row, or of tokens before a limit. Groups of tokens none of which could be
+   chosen, with the most noise that there is or with theirs, are passed over. */
 static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                specdec_candidate *best)
 {
     int from, end, i, held = 0;
 
     for (from = 0; from < row->size && k > 0; from = end) {
-        const int block = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
-
-        end = from + specdec__min_int(64, block);
-        if (held == k && from % SPECDEC__ROW_BLOCK == 0 &&
-            !specdec__row_hopeful(row, from, block, best[k - 1].logit, NULL)) {
-            end = from + block;
-            continue;
-        }
-        if (held == k && !specdec__row_hopeful(row, from, end - from, best[k - 1].logit, &noise_row))
-            continue;
+        if (held == k)
+            from += row->kernels->outdone(row->logits + from, row->size - from, row->highest, 1.0f / row->temperature,
+                                          best[k - 1].logit, noise_row, (uint32_t)from);
+        end = specdec__min_int(from + 64, row->size);
         for (i = from; i < end; i++) {
             specdec_candidate candidate;
 
@@ -46507,6 +46710,7 @@ typedef struct specdec__drafter_kind {
     /* 1: share and truncate also take the numbers of ended sequences that are kept (room->kept of them): text `views` +
        i is the i-th. 0: it remembers none of these. */
     int keeps;
+    int nextn; /* 1: its model is the block of the target's files that only predicts; 0: see source */
 } specdec__drafter_kind;
 
 struct specdec__drafter {
@@ -47315,7 +47519,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
-    NULL, NULL, 1};
+    NULL, NULL, 1, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -47487,7 +47691,7 @@ static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_last_ready, specdec__draft_last_follow, NULL, NULL,
-    NULL, NULL, NULL, NULL, 0};
+    NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -47495,9 +47699,10 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
  *
  *
- * EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer predicts token p + 2. Pairs of the
- * text are run once their states have been heard of, so the cache holds nothing but what a run over the whole text
- * would put there; behind the root, the layer's own states stand for the target's.
+ * EAGLE-3, and blocks of the target's own files that predict (MTP). A pair is the target's state behind a token, and
+ * the token behind that: the layer predicts the next one. Where pairs begin with the first token, the state before it
+ * is zeros. Pairs of the text are run once their states have been heard of, so the cache holds nothing but what a run
+ * over the whole text would put there; behind the root, the layer's own states stand for the target's.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -47515,6 +47720,9 @@ typedef struct specdec__draft_layer {
     specdec__levels levels;
     specdec__draft_pairs *sequences; /* (texts, then kept sequences) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
+    float *reads;                /* (tree size, specdec__forward_read_stride): such states, where a step reads them as
+                                    the target's; NULL: they are its residual stream at once */
+    int lead;                    /* pairs before the first state that the target has */
     specdec__context context;
 } specdec__draft_layer;
 
@@ -47523,15 +47731,35 @@ static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int plac
     return m->inner + (size_t)place * (size_t)m->context.model->embedding;
 }
 
-/* Keeps the states of nodes that have just been run, from this place on. */
-static void specdec__draft_layer_keep(const specdec__draft_layer *m, int row, int place, int count)
+/* The pair that predicts what follows the last of so many tokens of a text. */
+static int specdec__draft_layer_root(const specdec__draft_layer *m, int count)
+{
+    return specdec__max_int(count - 2 + m->lead, 0);
+}
+
+/* States are heard of anew, from that of the pair behind those that have been run. */
+static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec__draft_pairs *t)
+{
+    t->from = t->view.length;
+    t->count = 0;
+    if (t->from || !m->lead || !t->states)
+        return;
+    memset(t->states, 0, (size_t)specdec__forward_read_stride(m->context.model) * sizeof *t->states);
+    t->count = 1;
+}
+
+/* Keeps the states of count nodes that have just been run, from this place on: the last ones of the step, which had
+   their logits. */
+static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
+    const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
+                                 : c->x + (size_t)(c->n - count) * (size_t)c->e;
     int i;
 
     for (i = 0; i < count; i++)
-        memcpy(specdec__draft_layer_inner(m, place + i), c->x + (size_t)(row + i) * (size_t)c->e,
-               (size_t)c->model->embedding * sizeof *c->x);
+        memcpy(specdec__draft_layer_inner(m, place + i), from + (size_t)i * (size_t)c->e,
+               (size_t)c->model->embedding * sizeof *from);
 }
 
 /* Runs the pairs of a text before number `end`; for the logits of the last, if they are wanted. */
@@ -47543,7 +47771,7 @@ static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at,
 
     rows.reads = t->states;
     rows.reads_from = t->from;
-    return specdec__forward_text(&m->context, &t->view, text + 1, end, m->context.most, &rows, NULL, error);
+    return specdec__forward_text(&m->context, &t->view, text + 1 - m->lead, end, m->context.most, &rows, NULL, error);
 }
 
 /* The trial asks before anything was heard: of states of zeros. */
@@ -47551,14 +47779,14 @@ static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const spec
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__view *view = &m->sequences[p->at].view;
-    const int root = specdec__max_int(p->count - 2, 0);
+    const int root = specdec__draft_layer_root(m, p->count);
     specdec_result result;
 
     if (view->length > root)
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_read(m, p->at, p->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_keep(m, m->context.n - 1, 0, 1);
+        specdec__draft_layer_keep(m, 0, 1);
     return result;
 }
 
@@ -47567,18 +47795,22 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__context *c = &m->context;
+    float *to = m->reads ? m->reads : c->x;
+    const int stride = m->reads ? specdec__forward_read_stride(d->model) : c->e;
     specdec__batch batch;
     specdec_result result;
     int i;
 
     specdec__levels_put(&m->levels, c, p, candidates, from, count);
     for (i = 0; i < count; i++)
-        memcpy(c->x + (size_t)i * (size_t)c->e, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
-               (size_t)d->model->embedding * sizeof *c->x);
+        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
+               (size_t)d->model->embedding * sizeof *to);
     batch = specdec__forward_alone(c, &m->sequences[p->at].view, from, from + count);
+    c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
+    c->reads = NULL;
     if (!result)
-        specdec__draft_layer_keep(m, 0, 1 + from, count);
+        specdec__draft_layer_keep(m, 1 + from, count);
     return result;
 }
 
@@ -47589,12 +47821,10 @@ static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int
     specdec__draft_pairs *t = &m->sequences[at];
 
     (void)text;
-    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1, 0));
-    t->count = specdec__min_int(t->count, length - t->from);
-    if (t->view.length >= t->from)
-        return;
-    t->from = t->view.length;
-    t->count = 0;
+    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->lead, 0));
+    t->count = specdec__min_int(t->count, length + m->lead - t->from);
+    if (t->view.length < t->from)
+        specdec__draft_layer_restart(m, t);
 }
 
 static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
@@ -47602,16 +47832,15 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[at];
     specdec__draft_pairs *other = &m->sequences[of];
-    const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
+    const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->lead, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
-    t->from = t->view.length;
-    t->count = 0;
-    if (!t->states || !other->states || other->from > t->from || other->from >= length)
+    specdec__draft_layer_restart(m, t);
+    if (!t->states || !other->states || other->from > t->from || other->from >= length + m->lead)
         return;
     t->from = other->from;
-    t->count = specdec__min_int(other->count, length - other->from);
+    t->count = specdec__min_int(other->count, length + m->lead - other->from);
     memcpy(t->states, other->states,
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
@@ -47627,16 +47856,18 @@ static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
+    const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
+    const specdec__draft_pairs *t = &m->sequences[at];
+    const int root = specdec__draft_layer_root(m, count);
 
-    return count >= 2 && t->from <= count - 2 && t->from + t->count >= count - 1;
+    return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
 }
 
 static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
+    const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
-    return t->from + t->count;
+    return m->sequences[at].from + m->sequences[at].count - m->lead;
 }
 
 /* Forgets states of pairs that have been run, but the last of them; if there is none, all are run first whose tokens
@@ -47646,7 +47877,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
 {
     specdec__draft_pairs *t = &m->sequences[heard->at];
     const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
-    const int end = specdec__min_int(t->from + t->count, heard->count - 1);
+    const int end = specdec__min_int(t->from + t->count, heard->count - 1 + m->lead);
     specdec_result result;
     int gone;
 
@@ -47670,7 +47901,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
     const int width = reads->count * reads->width;
     int i;
 
-    for (i = t->from + t->count - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
+    for (i = t->from + t->count - m->lead - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
         const int node = heard->first + (heard->path ? heard->path[i] : i);
         const float *from = d->taps.out + (size_t)node * (size_t)width;
         specdec_result result = t->count < SPECDEC__DRAFT_STATES ? SPECDEC_OK
@@ -47722,6 +47953,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
+    m->lead = model->reads.joined;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
@@ -47733,6 +47965,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
+    m->reads = m->lead ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
     m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->sequences ? &m->sequences[i] : &unused;
@@ -47741,6 +47974,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
         else if (m->sequences)
             specdec__kv_add_kept(&m->context.kv, &t->view);
+        t->count = i < room.views && m->lead;
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -47753,7 +47987,13 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
+
+static const specdec__drafter_kind specdec__draft_mtp_kind = {
+    0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
+    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1};
 
 SPECDEC__FOR_SPEED
 
@@ -47932,7 +48172,7 @@ static const specdec__drafter_kind specdec__draft_assistant_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
     NULL, specdec__draft_model_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
-    NULL, NULL, NULL, NULL, NULL, 0};
+    NULL, NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -48327,7 +48567,7 @@ static const specdec__drafter_kind specdec__draft_block_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1};
+    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -48439,7 +48679,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -48471,7 +48711,7 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
 
 static const specdec__drafter_kind specdec__draft_forced_kind = {
     0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -48701,7 +48941,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -48713,6 +48953,7 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
+#define SPECDEC__WITH_MTP SPECDEC__HEADS
 #define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
 #define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
@@ -49973,7 +50214,7 @@ typedef struct specdec__remote {
 #define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
 #define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
 
-enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and those of drafters */
+enum { SPECDEC__MAX_MODELS = 4 }; /* that an engine opens: the target's, and those of drafters */
 
 #define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
 #define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
@@ -50101,12 +50342,13 @@ static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *
     return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
 }
 
-/* Whether a source that a kind of drafter cannot do without is there. */
-static int specdec__engine_given(const specdec_config *c, const specdec__drafter_kind *kind)
+/* Whether a model that a kind of drafter cannot do without is there. */
+static int specdec__engine_given(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
-    const specdec_source *source = specdec__engine_source(c, kind);
+    const specdec_source *source = specdec__engine_source(&e->config, kind);
 
-    return !source || kind->optional || specdec__source_given(source);
+    return kind->nextn ? specdec__nextn_has(e->target_model)
+                       : !source || kind->optional || specdec__source_given(source);
 }
 
 /* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
@@ -50120,20 +50362,22 @@ static int specdec__engine_wants(const specdec__engine *e, int drafting)
         return (int)c->drafting == drafting;
     if (kind->asked)
         memcpy(&value, (const char *)c + kind->asked, sizeof value);
-    return value && specdec__engine_given(c, kind);
+    return value && specdec__engine_given(e, kind) && !(kind->nextn && specdec__in_cluster(c));
 }
 
-/* Nodes of the tree if the caller does not say: of what drafts alone, of all together, or where nothing drafts the root
-   alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
-static int specdec__engine_tree_size(const specdec__engine *e)
+/* Nodes and levels of the tree if the caller does not say: of what drafts alone, of all together, or where nothing
+   drafts the root alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
+static void specdec__engine_tree_size(specdec__engine *e)
 {
-    const specdec_config *c = &e->config;
+    specdec_config *c = &e->config;
     const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
         drafters += specdec__engine_wants(e, i);
-    return alone ? alone->size : drafters ? 32 : 1;
+    if (!c->tree_size)
+        c->tree_size = alone ? alone->size : drafters ? 32 : 1;
+    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
 }
 
 /* Fills in the defaults and refuses what is out of range. */
@@ -50141,7 +50385,6 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
 {
     specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
-    const specdec__drafter_kind *alone;
 
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
@@ -50165,9 +50408,6 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.calls ||
                                              c->settings.allow);
-    alone = specdec__drafter_kind_of(c->drafting);
-    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
-    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
     return SPECDEC_OK;
@@ -50371,6 +50611,17 @@ static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specd
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
+/* The block of the target's files that only predicts, as a model of the engine's own. */
+static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
+                                            specdec_error *error)
+{
+    if (e->own_count == SPECDEC__MAX_MODELS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
+                             SPECDEC__MAX_MODELS);
+    *out = e->own[e->own_count];
+    return specdec__nextn_init(e->own[e->own_count++], e->target_model, arena, error);
+}
+
 /* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
 static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
                                           specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
@@ -50391,6 +50642,8 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
             d->model = e->drafters[i].model;
     if (source && !d->model && specdec__source_given(source) &&
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
+        return result;
+    if (kind->nextn && (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = specdec__drafter_of(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
@@ -50437,9 +50690,11 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
         if (!kind)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!specdec__engine_given(c, kind))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
-                                 specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
+        if (!specdec__engine_given(e, kind))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs %s",
+                                 specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name,
+                                 kind->nextn ? "a model whose file has layers that predict (nextn)"
+                                             : "a model to draft with");
         if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && kind != &specdec__draft_forced_kind)
             continue; /* rules of rejection want the children of a node from one distribution */
         if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
@@ -50510,6 +50765,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!specdec__model_writes(e->target_model) || e->target_model->id_count)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
                              specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
+    specdec__engine_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
     r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane(c), &e->nobody, &c->hooks, arena, error);
     if (r)
@@ -55721,7 +55977,7 @@ static const specdec__drafter_kind specdec__draft_afar_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
     NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due, 0};
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -56357,6 +56613,7 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     if (!config || !bytes)
         return specdec__is_missing(error);
     models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+    models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
     return specdec__measure_models(config, own, models, bytes, error);
 }
 
@@ -60791,27 +61048,68 @@ SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
     return lanes[0];
 }
 
-/* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is
-   at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and 2^(k+1), which
-   lies above it. */
-SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse,
-                                                 float wanted, uint64_t noise_row, uint32_t first)
+/* Whether one of 16 sets of tokens could reach `wanted`: largest (16) are their largest logits, most (16) their largest
+   random bits. With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted`
+   only if c is at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and
+   2^(k+1), which lies above it. */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE int X(reaches)(const float *largest, const uint32_t *most, float best,
+                                                       float inverse, float wanted)
 {
     const float slack = 0.01f;
-    int32_t complement[64]; /* of u, in 1/2^31, rounded down */
-    int i, found = 0;
+    float y[16];
+    int j, found = 0;
 
-    for (i = 0; i < count; i++)
-        complement[i] = (int32_t)(uint32_t)(~specdec__noise_at(noise_row, first + (uint32_t)i) >> 33);
-    for (i = 0; i < count; i++) {
-        float y = (logits[i] - best) * inverse - wanted + slack;
+    for (j = 0; j < 16; j++) {
+        const float below = (largest[j] - best) * inverse - wanted + slack, least = below < 0.0f ? below : 0.0f;
 
-        y = y < 0.0f ? y : 0.0f;
-        y = y > -80.0f ? y : -80.0f; /* NaN, too */
-        found += (float)complement[i] * 4.656e-10f <=
-                 specdec__float_from_bits((uint32_t)((int32_t)(y * 12102203.0f) + 0x3f800000));
+        y[j] = (least > -80.0f ? least : -80.0f) * 12102203.0f; /* NaN gives -80, too */
+    }
+    for (j = 0; j < 16; j++) {
+        const int32_t complement = (int32_t)(~most[j] >> 1); /* of u, in 1/2^31, rounded down */
+
+        found |= (float)complement * 4.656e-10f <= specdec__float_from_bits((uint32_t)((int32_t)y[j] + 0x3f800000));
     }
     return found;
+}
+
+/* Tokens are taken in groups of 64, those that are 16 apart as one set. Random bits are only made for groups that some
+   noise could lift. */
+SPECDEC__VECTORISE SPECDEC__LANE int X(outdone)(const float *logits, int count, float best, float inverse,
+                                                float wanted, uint64_t noise_row, uint32_t first)
+{
+    const float none = specdec__float_from_bits(0xff800000u);
+    float largest[16], part[64];
+    uint32_t bits[64], most[16];
+    int from, j, some;
+
+    for (from = 0; from < count; from += 64) {
+        const float *x = logits + from;
+
+        if (count - from < 64) {
+            for (j = 0; j < 64; j++)
+                part[j] = from + j < count ? x[j] : none;
+            x = part;
+        }
+        for (j = some = 0; j < 16; j++) {
+            const float a = x[j] > none ? x[j] : none, b = x[j + 16] > a ? x[j + 16] : a;
+            const float c = x[j + 32] > b ? x[j + 32] : b;
+
+            largest[j] = x[j + 48] > c ? x[j + 48] : c;
+            some |= !((largest[j] - best) * inverse + SPECDEC__NOISE_MOST < wanted);
+        }
+        if (!some)
+            continue;
+        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_STEP, bits);
+        for (j = 0; j < 16; j++) {
+            const uint32_t a = bits[j] > bits[j + 16] ? bits[j] : bits[j + 16];
+            const uint32_t b = bits[j + 32] > bits[j + 48] ? bits[j + 32] : bits[j + 48];
+
+            most[j] = a > b ? a : b;
+        }
+        if (X(reaches)(largest, most, best, inverse, wanted))
+            return from;
+    }
+    return count;
 }
 
 /* p (count) = e^((logit - best) / temperature), 0 where that is below e^-87. */

@@ -44,6 +44,7 @@ typedef struct maker_recipe {
     int sinks;                /* a block's layers have attention sinks */
     int varied;               /* not 0: sizes differ from layer to layer: see maker_shape */
     int sharing;              /* layers that read the keys of others, where the architecture has such */
+    int nextn;                /* not 0: a block behind the layers that predicts; 2: with an embedding, a norm and an output of its own */
     int layer_inputs;         /* width of embeddings for layers, where the architecture has such; -1: none [32, or 256] */
 } maker_recipe;
 
@@ -502,7 +503,7 @@ static inline maker_widths maker_shape(const maker_recipe *r, int layer)
     s.kv_heads = other ? (r->kv_heads + 1) / 2 : r->kv_heads;
     s.feed_forward = other && (r->experts < 0 || specdec__architecture_trait(a, SPECDEC__BOTH)) ? r->feed_forward + 64 : r->feed_forward;
     s.head_dim = r->varied && windowed ? r->head_dim / 2 : r->head_dim;
-    s.reads = layer >= r->layers - r->sharing || specdec__architecture_trait(a, SPECDEC__SIGHT) == SPECDEC__SEES_TEXT;
+    s.reads = (r->sharing && layer >= r->layers - r->sharing) || specdec__architecture_trait(a, SPECDEC__SIGHT) == SPECDEC__SEES_TEXT;
     return s;
 }
 
@@ -710,6 +711,8 @@ static inline int maker_recurs(const maker_recipe *r, int i, int *attends, int *
     const int recurs = specdec__architecture_trait(a, SPECDEC__RECURS);
 
     *attends = *feeds = 1;
+    if (i >= r->layers) /* a block that predicts */
+        return 0;
     if (!specdec__architecture_trait(a, SPECDEC__MIXING) || recurs == SPECDEC__BESIDE)
         return recurs == SPECDEC__BESIDE;
     if (recurs == SPECDEC__BLANK) {
@@ -880,6 +883,28 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     }
 }
 
+/* The block behind the layers that predicts. */
+static inline void maker_nextn(maker *m, const maker_recipe *r, int type_count, int *made)
+{
+    static const char *const norms[] = {"enorm", "hnorm", "shared_head_norm"}, *const own[] = {"embed_tokens", "shared_head_head"};
+    char name[80];
+    int i;
+
+    maker_u32(m, maker_key(r, ".nextn_predict_layers"), 1);
+    maker_u32(m, maker_key(r, ".block_count"), (uint32_t)r->layers + 1);
+    maker_layer(m, r, r->layers, type_count, made);
+    snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", r->layers);
+    maker_matrix(m, r, name, r->types[*made % type_count] - 1, 2 * r->embedding, r->embedding, (float)specdec__inverse_root(2 * r->embedding), -1);
+    for (i = 0; i < 2 + (r->nextn > 1); i++) {
+        snprintf(name, sizeof name, "blk.%d.nextn.%s.weight", r->layers, norms[i]);
+        maker_vector(m, r, name, r->embedding, 1, 0.3f);
+    }
+    for (i = 0; i < 2 && r->nextn > 1; i++) {
+        snprintf(name, sizeof name, "blk.%d.nextn.%s.weight", r->layers, own[i]);
+        maker_matrix(m, r, name, r->embedding_type - 1, r->embedding, r->vocab, i ? 3 * (float)specdec__inverse_root(r->embedding) : 0.5f, -1);
+    }
+}
+
 /* Lists the pairs and tensors of a model; they may be changed before maker_write. */
 static inline void maker_begin(maker *m, const maker_recipe *recipe)
 {
@@ -935,6 +960,8 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
         }
     for (i = 0; i < r.layers; i++)
         maker_layer(m, &r, i, type_count, &made);
+    if (r.nextn)
+        maker_nextn(m, &r, type_count, &made);
     maker_vector(m, &r, specdec__architecture_trait(maker_architecture(&r), SPECDEC__EMBEDDING_NORM) ? "token_embd_norm.weight" : "output_norm.weight",
                  r.embedding, 1, 0.3f);
     if (r.output_type)

@@ -1,5 +1,5 @@
-/* test_eagle.c - a draft of one layer that reads the target's states next to embeddings (EAGLE-3): it computes what the reference
-   says; it never changes a text; what it proposes is what it would propose after reading the whole text anew, whatever happened
+/* test_eagle.c - drafts of one layer that reads the target's states next to embeddings (EAGLE-3, and blocks of the target's own files,
+   MTP): EAGLE-3 computes what the reference says (test_modern has those of MTP); drafts never change a text; what it proposes is what it would propose after reading the whole text anew, whatever happened
    before; files that do not fit are refused in words.
    cc -O2 -pthread -I. test_eagle.c -lm, run from the repository's root; SPECDEC_QUICK=1 shortens. */
 #define SPECDEC_IMPLEMENTATION
@@ -14,28 +14,35 @@ static int quick;
 
 /* --- files and engines ------------------------------------------------------------------------------------------------ */
 
-/* Targets are of three layers. */
-static file make_target(const char *architecture)
+/* What drafts differ in. */
+typedef struct kind {
+    int borrows, own_output, short_rows, norm_first, norm_states, type, embedding;
+    int reads[4];       /* layers + 1 */
+    const char *target; /* of a block of the target's file: its architecture; NULL: a file of its own */
+    int nextn;          /* as in a recipe */
+} kind;
+
+static const kind kinds[] = {
+    {0, 1, 0, 0, 0, 0, 0, {1, 2, 3, 0}, NULL, 0}, {1, 0, 0, 0, 0, 0, 0, {2, 3, 4, 0}, NULL, 0}, {1, 1, 120, 0, 0, 9, 0, {2, 3, 4, 0}, NULL, 0},
+    {0, 0, 0, 1, 0, 3, 0, {4, 0, 0, 0}, NULL, 0}, {1, 1, 90, 1, 1, 0, 0, {4, 1, 2, 3}, NULL, 0}, {0, 1, 150, 0, 1, 0, 96, {3, 3, 0, 0}, NULL, 0},
+    {0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0}, "qwen35", 1}, {0, 0, 0, 0, 0, 9, 0, {0, 0, 0, 0}, "glm4moe", 2},
+    {0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0}, "deepseek2", 1}, {0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0}, "qwen35moe", 1},
+    {0, 0, 0, 0, 0, 3, 0, {0, 0, 0, 0}, "gemma3", 2}};
+
+/* Targets are of three layers, and of this architecture unless the draft is a block of a certain one. */
+static file make_target(const char *architecture, const kind *k)
 {
     maker_recipe r;
 
     memset(&r, 0, sizeof r);
-    r.architecture = architecture;
+    r.architecture = k && k->target ? k->target : architecture;
     r.layers = 3;
     r.output_type = 1;
     r.seed = 31;
+    r.nextn = k ? k->nextn : 0;
+    r.types[0] = k && k->target ? k->type : 0;
     return random_file(&r);
 }
-
-/* What drafts differ in. */
-typedef struct kind {
-    int borrows, own_output, short_rows, norm_first, norm_states, type, embedding;
-    int reads[4]; /* layers + 1 */
-} kind;
-
-static const kind kinds[] = {
-    {0, 1, 0, 0, 0, 0, 0, {1, 2, 3, 0}}, {1, 0, 0, 0, 0, 0, 0, {2, 3, 4, 0}},  {1, 1, 120, 0, 0, 9, 0, {2, 3, 4, 0}},
-    {0, 0, 0, 1, 0, 3, 0, {4, 0, 0, 0}}, {1, 1, 90, 1, 1, 0, 0, {4, 1, 2, 3}}, {0, 1, 150, 0, 1, 0, 96, {3, 3, 0, 0}}};
 
 enum { KINDS = (int)(sizeof kinds / sizeof kinds[0]) };
 
@@ -58,11 +65,21 @@ static maker_recipe recipe_of(const kind *k)
     return r;
 }
 
+/* The file of a draft; of one that is a block of the target's, none. */
 static file make_draft(const kind *k)
 {
     const maker_recipe r = recipe_of(k);
+    const file none = {NULL, 0};
 
-    return random_file(&r);
+    return k->target ? none : random_file(&r);
+}
+
+/* Names the draft: a file, or the block of the target's. */
+static void draft_with(specdec_config *c, const file *draft)
+{
+    c->drafting = draft->data ? SPECDEC_DRAFT_HEADS : SPECDEC_DRAFT_MTP;
+    if (draft->data)
+        c->heads = source_of(draft);
 }
 
 static specdec_config config_of(const file *target, const file *draft)
@@ -71,12 +88,12 @@ static specdec_config config_of(const file *target, const file *draft)
 
     memset(&c, 0, sizeof c);
     c.target = source_of(target);
-    if (draft)
-        c.heads = source_of(draft);
     c.threads = 1;
     c.context = CONTEXT_TOKENS;
     c.settings.max_tokens = 60;
-    c.drafting = draft ? SPECDEC_DRAFT_HEADS : SPECDEC_DRAFT_OFF;
+    c.drafting = SPECDEC_DRAFT_OFF;
+    if (draft)
+        draft_with(&c, draft);
     return c;
 }
 
@@ -140,9 +157,10 @@ static void check_guess(specdec *t, specdec *fresh)
     if (t->count < 2 || t->view.length < t->count - 1)
         return;
     if (!ask(t, &got)) { /* the root's state may be gone when a text was cut: one step without a guess brings the next */
-        const specdec__draft_pairs *pairs = &((specdec__draft_layer *)t->engine->drafters[0].state)->sequences[t->at];
+        const specdec__draft_layer *m = (const specdec__draft_layer *)t->engine->drafters[0].state;
+        const specdec__draft_pairs *pairs = &m->sequences[t->at];
 
-        CHECK(pairs->from == t->count - 1 && pairs->from + pairs->count >= t->count - 1);
+        CHECK(pairs->from == t->count - 1 + m->lead && pairs->from + pairs->count >= t->count - 1 + m->lead);
         unready++;
         return;
     }
@@ -393,11 +411,11 @@ static void test_texts(void)
     long long accepted = 0;
     int k, run;
 
-    TEST("an EAGLE-3 draft changes no text, and proposes what it would after reading all of it anew, disturbed or not");
+    TEST("an EAGLE-3 draft, or a block of the target that predicts, changes no text, and proposes what it would after reading all of it anew, disturbed or not");
     for (k = 0; k < KINDS; k++)
-        for (run = 0; run < 4; run++) { /* greedy, coupled; static, grown trees */
+        for (run = quick ? k % 2 : 0; run < 4; run += 1 + quick) { /* greedy, coupled; static, grown trees */
             const int warm = run % 2;
-            file target = make_target(architectures[(k + run) % 2]), draft = make_draft(&kinds[k]);
+            file target = make_target(architectures[(k + run) % 2], &kinds[k]), draft = make_draft(&kinds[k]);
             specdec_config c = config_of(&target, NULL);
             machine m, fresh;
             int count, i;
@@ -410,8 +428,7 @@ static void test_texts(void)
                 return;
             count = answer(m.first, NULL, NULL, plain);
             close_machine(&m);
-            c.heads = source_of(&draft);
-            c.drafting = SPECDEC_DRAFT_HEADS;
+            draft_with(&c, &draft);
             c.tree_depth = 5;
             c.batch = 16;
             c.context = CONTEXT_TOKENS + 20; /* a full text can be read anew */
@@ -421,14 +438,14 @@ static void test_texts(void)
             c.policy = run / 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
             c.batch = 1 + 30 * (k % 3);
             c.threads = 1 + k % 2;
-            c.drafting = k % 3 ? SPECDEC_DRAFT_HEADS : SPECDEC_DRAFT_AUTO;
+            c.drafting = k % 3 ? c.drafting : SPECDEC_DRAFT_AUTO;
             if (!open_machine(&m, &c))
                 return;
             for (i = 0; i < (quick ? 2 : 6); i++) {
                 CHECK_EQUAL_INT(answer(m.first, fresh.first, i ? &random : NULL, got), count);
                 CHECK(memcmp(got, plain, (size_t)count * sizeof *got) == 0);
             }
-            CHECK(c.drafting == SPECDEC_DRAFT_AUTO || m.first->stats.steps_by_drafter[SPECDEC_DRAFT_HEADS] > 0);
+            CHECK(c.drafting == SPECDEC_DRAFT_AUTO || m.first->stats.steps_by_drafter[c.drafting] > 0);
             accepted += m.first->stats.accepted;
             close_machine(&m);
             close_machine(&fresh);
@@ -461,15 +478,14 @@ static int stop_after(void *user, const char *what, int done, int total)
     return (*left)-- == 0;
 }
 
-static void test_prompts(void)
+static void check_prompts(const kind *k)
 {
-    file target = make_target("qwen3"), draft = make_draft(&kinds[2]);
+    file target = make_target("qwen3", k), draft = make_draft(k);
     specdec_config c = config_of(&target, &draft);
     int32_t prompt[100];
     int left, i;
     machine m, fresh;
 
-    TEST("a prompt that is cancelled in the middle leaves nothing behind in the draft");
     if (!open_machine(&fresh, &c))
         return;
     c.batch = 7;
@@ -489,6 +505,13 @@ static void test_prompts(void)
     close_machine(&fresh);
     free(target.data);
     free(draft.data);
+}
+
+static void test_prompts(void)
+{
+    TEST("a prompt that is cancelled in the middle leaves nothing behind in the draft");
+    check_prompts(&kinds[2]);
+    check_prompts(&kinds[7]);
 }
 
 /* --- several texts ---------------------------------------------------------------------------------------------------- */
@@ -547,13 +570,12 @@ static void test_together(void)
     static int32_t plain[TEXTS][CONTEXT_TOKENS];
     int lengths[TEXTS], k, warm, i;
     uint64_t random = 9;
-    file target = make_target("qwen3");
 
     TEST("several texts, forks, shared beginnings and prompts read in slices: the same texts and the same proposals");
     asked = unready = 0;
     for (k = 0; k < KINDS; k += quick ? 2 : 1)
         for (warm = 0; warm < 2; warm++) {
-            file draft = make_draft(&kinds[k]);
+            file target = make_target("qwen3", &kinds[k]), draft = make_draft(&kinds[k]);
             specdec_config c = config_of(&target, NULL);
             int32_t prompt[CONTEXT_TOKENS];
             const int32_t *tokens;
@@ -576,8 +598,7 @@ static void test_together(void)
                 memcpy(plain[i], tokens, (size_t)lengths[i] * sizeof *tokens);
             }
             close_machine(&m);
-            c.heads = source_of(&draft);
-            c.drafting = SPECDEC_DRAFT_HEADS;
+            draft_with(&c, &draft);
             c.context = CONTEXT_TOKENS + 20;
             if (!open_machine(&fresh, &c))
                 return;
@@ -585,16 +606,16 @@ static void test_together(void)
             c.sequences = TEXTS + 1;
             c.prefill_chunk = 5;
             c.policy = k % 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
-            c.drafting = k % 3 ? SPECDEC_DRAFT_HEADS : SPECDEC_DRAFT_AUTO;
+            c.drafting = k % 3 ? c.drafting : SPECDEC_DRAFT_AUTO;
             if (!open_machine(&m, &c))
                 return;
             for (i = 0; i < (quick ? 1 : 3); i++)
                 write_together(m.first, fresh.first, plain, lengths, &random);
             close_machine(&m);
             close_machine(&fresh);
+            free(target.data);
             free(draft.data);
         }
-    free(target.data);
     printf("  %d guesses compared\n", asked);
     CHECK(asked > 100);
     CHECK(unready < asked / 20);
@@ -609,7 +630,7 @@ static void test_bits(void)
 
     TEST("proposals have the same bits with every instruction set, number of threads and width");
     for (k = 0; k < KINDS; k++) {
-        file target = make_target("qwen3"), draft = make_draft(&kinds[k]);
+        file target = make_target("qwen3", &kinds[k]), draft = make_draft(&kinds[k]);
         static guess first, got;
         int32_t text[CONTEXT_TOKENS];
         int count = 0, i;
@@ -640,13 +661,12 @@ static void test_bits(void)
 
 /* --- rules ------------------------------------------------------------------------------------------------------------ */
 
-static void test_rules(void)
+static void check_rules(const kind *k)
 {
     static const int32_t prompt[] = {5, 9, 70};
-    file target = make_target("llama"), draft = make_draft(&kinds[4]);
+    file target = make_target("llama", k), draft = make_draft(k);
     int rule, i;
 
-    TEST("every rule of verification drafts with it, and nothing is proposed that the short vocabulary lacks");
     for (rule = SPECDEC_RULE_COUPLED; rule < SPECDEC_RULE_GREEDY; rule++) {
         specdec_config c = config_of(&target, &draft);
         const specdec__proposal *p;
@@ -657,7 +677,7 @@ static void test_rules(void)
 
         c.rule = (specdec_rule)rule;
         c.settings.max_tokens = 0;
-        c.settings.sampling.temperature = 3;
+        c.settings.sampling.temperature = k->target ? 30.0f : 3.0f; /* what it says is seldom likely */
         if (!open_machine(&m, &c))
             return;
         p = &m.first->engine->drafters[0].proposals[0];
@@ -669,7 +689,7 @@ static void test_rules(void)
             while (specdec_step(m.first, &tokens, &count) == SPECDEC_OK)
                 for (i = 1; i < p->tree.n; i++) {
                     drafted += p->tokens[i] >= 0;
-                    odd += p->tokens[i] >= 0 && (p->tokens[i] % 2 || p->tokens[i] >= 180);
+                    odd += p->tokens[i] >= 0 && k->short_rows && (p->tokens[i] % 2 || p->tokens[i] >= 2 * k->short_rows);
                 }
             accepted += m.first->stats.accepted;
         }
@@ -680,6 +700,14 @@ static void test_rules(void)
     }
     free(target.data);
     free(draft.data);
+}
+
+static void test_rules(void)
+{
+    TEST("every rule of verification drafts with it, and nothing is proposed that the short vocabulary lacks");
+    check_rules(&kinds[4]);
+    check_rules(&kinds[6]);
+    check_rules(&kinds[8]);
 }
 
 /* --- what does not fit ------------------------------------------------------------------------------------------------ */
@@ -695,12 +723,12 @@ typedef struct flaw {
     const char *words;
 } flaw;
 
-#define GOOD {0, 1, 120, 0, 0, 0, 0, {1, 2, 3, 0}}
+#define GOOD {0, 1, 120, 0, 0, 0, 0, {1, 2, 3, 0}, NULL, 0}
 
 static const flaw flaws[] = {
     {"states of another width", GOOD, "eagle3.target_hidden_size", 96, NULL, SPECDEC_ERROR_FORMAT, "fc.weight"},
-    {"a layer too many", {0, 1, 0, 0, 0, 0, 0, {1, 5, 0, 0}}, NULL, 0, NULL, SPECDEC_ERROR_MISMATCH, "after 4 layers, the target has 3"},
-    {"a layer far out", {0, 1, 0, 0, 0, 0, 0, {1, 1 << 30, 0, 0}}, NULL, 0, NULL, SPECDEC_ERROR_FORMAT, "target_layers"},
+    {"a layer too many", {0, 1, 0, 0, 0, 0, 0, {1, 5, 0, 0}, NULL, 0}, NULL, 0, NULL, SPECDEC_ERROR_MISMATCH, "after 4 layers, the target has 3"},
+    {"a layer far out", {0, 1, 0, 0, 0, 0, 0, {1, 1 << 30, 0, 0}, NULL, 0}, NULL, 0, NULL, SPECDEC_ERROR_FORMAT, "target_layers"},
     {"no list of layers", GOOD, "eagle3.target_layers", -1, NULL, SPECDEC_ERROR_FORMAT, "eagle3.target_layers is missing"},
     {"a number as the list of layers", GOOD, "eagle3.target_layers", 2, NULL, SPECDEC_ERROR_UNSUPPORTED, "target_layers"},
     {"no fc", GOOD, NULL, 0, "fc.weight", SPECDEC_ERROR_FORMAT, "fc.weight is missing"},
@@ -709,9 +737,9 @@ static const flaw flaws[] = {
     {"no output for a short vocabulary", GOOD, NULL, 0, "output.weight", SPECDEC_ERROR_FORMAT, "output.weight is missing"},
     {"no output norm", GOOD, NULL, 0, "output_norm.weight", SPECDEC_ERROR_FORMAT, "output_norm.weight is missing"},
     {"two layers", GOOD, "eagle3.block_count", 2, NULL, SPECDEC_ERROR_FORMAT, "blk.1."},
-    {"an embedding borrowed that is of another width", {1, 1, 0, 0, 0, 0, 96, {1, 2, 0, 0}}, NULL, 0, NULL, SPECDEC_ERROR_MISMATCH,
+    {"an embedding borrowed that is of another width", {1, 1, 0, 0, 0, 0, 96, {1, 2, 0, 0}, NULL, 0}, NULL, 0, NULL, SPECDEC_ERROR_MISMATCH,
      "token_embd.weight"},
-    {"an output borrowed that is of another width", {0, 0, 0, 0, 0, 0, 96, {1, 2, 0, 0}}, NULL, 0, NULL, SPECDEC_ERROR_MISMATCH,
+    {"an output borrowed that is of another width", {0, 0, 0, 0, 0, 0, 96, {1, 2, 0, 0}, NULL, 0}, NULL, 0, NULL, SPECDEC_ERROR_MISMATCH,
      "output.weight"}};
 
 static void test_flaws(void)
@@ -719,7 +747,7 @@ static void test_flaws(void)
     static maker m;
     machine m2;
     const kind good = GOOD;
-    file target = make_target("qwen3"), f;
+    file target = make_target("qwen3", NULL), f;
     maker_recipe r;
     specdec_config c;
     size_t i;
@@ -770,11 +798,65 @@ static void test_flaws(void)
     free(target.data);
 }
 
+/* A block of the target with something wrong. */
+static const struct {
+    const char *architecture, *tensor, *words;
+    int value; /* of the tensor's first dimension; 0: it is left out */
+} block_flaws[] = {{"qwen35", "blk.3.nextn.eh_proj.weight", "blk.3.nextn.eh_proj.weight is missing", 0},
+                   {"qwen35", "blk.3.nextn.hnorm.weight", "blk.3.nextn.hnorm.weight is missing", 0},
+                   {"qwen35", "blk.3.attn_k.weight", "blk.3.attn_k.weight is missing", 0},
+                   {"qwen35", "blk.3.attn_q_norm.weight", "blk.3.attn_q_norm.weight is missing", 0},
+                   {"deepseek2", "blk.3.attn_kv_a_norm.weight", "blk.3.attn_kv_a_norm.weight is missing", 0},
+                   {"qwen35moe", "blk.3.ffn_down_exps.weight", "blk.3.ffn_down_exps.weight is missing", 0},
+                   {"glm4moe", "blk.3.nextn.eh_proj.weight", "blk.3.nextn.eh_proj.weight is 64 x 128", 64},
+                   {"glm4moe", "blk.3.nextn.enorm.weight", "blk.3.nextn.enorm.weight is 32 x 2", 32},
+                   {"glm4moe", "blk.3.nextn.embed_tokens.weight", "blk.3.nextn.embed_tokens.weight is 32 x", 32},
+                   {"glm4moe", "blk.3.nextn.shared_head_head.weight", "blk.3.nextn.shared_head_head.weight is 32 x", 32}};
+
+static void test_blocks(void)
+{
+    static maker m;
+    specdec_config c;
+    maker_recipe r;
+    size_t i;
+    file f;
+
+    TEST("a block of the target that is damaged is refused, and the error names the tensor; without it, nothing is drafted with it");
+    for (i = 0; i <= sizeof block_flaws / sizeof block_flaws[0]; i++) {
+        const int whole = i == sizeof block_flaws / sizeof block_flaws[0];
+
+        memset(&r, 0, sizeof r);
+        r.architecture = whole ? "qwen3" : block_flaws[i].architecture;
+        r.layers = 3;
+        r.nextn = whole ? 0 : 2;
+        maker_begin(&m, &r);
+        if (whole)
+            maker_u32(&m, "qwen3.nextn_predict_layers", 1); /* says so, but lacks it: the last layer is one that predicts */
+        else if (block_flaws[i].value) {
+            maker_tensor *t = maker_find_tensor(&m, block_flaws[i].tensor);
+
+            t->shape[1] = t->shape[0] * (t->shape[1] + !t->shape[1]) / (uint64_t)block_flaws[i].value;
+            t->shape[0] = (uint64_t)block_flaws[i].value;
+            t->dimensions = 2;
+        } else
+            strcpy(maker_find_tensor(&m, block_flaws[i].tensor)->name, "blk.3.nextn.other");
+        f = finish(&m);
+        c = config_of(&f, NULL);
+        c.drafting = SPECDEC_DRAFT_MTP;
+        refused(whole ? "no block" : block_flaws[i].tensor, &c, whole ? SPECDEC_ERROR_ARGUMENT : SPECDEC_ERROR_FORMAT,
+                whole ? "nextn" : block_flaws[i].words);
+        c.drafting = SPECDEC_DRAFT_AUTO;
+        if (!whole)
+            refused(block_flaws[i].tensor, &c, SPECDEC_ERROR_FORMAT, block_flaws[i].words);
+        free(f.data);
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {{"reference", test_reference}, {"texts", test_texts}, {"prompts", test_prompts}, {"together", test_together},
-             {"bits", test_bits}, {"rules", test_rules}, {"flaws", test_flaws}};
+             {"bits", test_bits}, {"rules", test_rules}, {"flaws", test_flaws}, {"blocks", test_blocks}};
 
 int main(int argc, char **argv)
 {

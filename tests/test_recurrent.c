@@ -19,13 +19,25 @@ static const char *const names[] = {"lfm2", "qwen35", "granitehybrid", "falcon-h
 enum { KINDS = sizeof names / sizeof names[0] };
 
 /* Further ones that schedules run: recurrent layers with experts, latent attention, layers of several shapes that share keys and have
-   embeddings of their own, several residual streams. */
-static const char *const more_names[] = {"nemotron_h_moe", "qwen3next", "deepseek2", "gemma4", "gemma3n"};
+   embeddings of their own, several residual streams, experts beside attention. */
+static const char *const more_names[] = {"nemotron_h_moe", "qwen3next", "deepseek2", "gemma4", "gemma3n", "qwen35moe", "glm4moe"};
+/* Those whose files have a block that predicts. */
+static const char *const predicting[] = {"qwen35", "qwen3next", "deepseek2", "qwen35moe", "glm4moe"};
 enum { ALL_KINDS = KINDS + sizeof more_names / sizeof more_names[0] };
 static file models[ALL_KINDS], noisy[ALL_KINDS], llama;
 static int given_rounds; /* of schedules */
 
 static const char *name_of(int kind) { return kind < KINDS ? names[kind] : more_names[kind - KINDS]; }
+
+static int predicts(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof predicting / sizeof predicting[0]; i++)
+        if (!strcmp(name, predicting[i]))
+            return 1;
+    return 0;
+}
 
 static file recurrent_file(const char *name, int layers, float noise, uint32_t seed, int mixes)
 {
@@ -37,6 +49,7 @@ static file recurrent_file(const char *name, int layers, float noise, uint32_t s
     r.varied = r.sharing = strcmp(name, "gemma4") == 0;
     r.head_dim = r.varied ? 16 : 0;
     r.window = 24;
+    r.nextn = predicts(name);
     r.seed = seed;
     r.output_type = 1;
     r.embedding = 32;
@@ -285,6 +298,8 @@ static void schedule(int kind, int drafting, int texts, float temperature, uint6
     c.drafting = SPECDEC_DRAFT_AUTO;
     if (drafting == 0)
         c.drafting = SPECDEC_DRAFT_NGRAM;
+    else if (drafting == 4)
+        c.drafting = maker_random(&state) % 3 ? SPECDEC_DRAFT_MTP : SPECDEC_DRAFT_AUTO;
     else
         c.draft = source_of(drafting == 1 ? &noisy[kind] : drafting == 2 ? &llama : &noisy[(kind + 1) % ALL_KINDS]);
     c.tree_size = maker_random(&state) % 2 ? 64 : 2 + (int)(maker_random(&state) % 30);
@@ -297,7 +312,7 @@ static void schedule(int kind, int drafting, int texts, float temperature, uint6
     c.settings.sampling.temperature = plain.settings.sampling.temperature = temperature;
     c.settings.sampling.seed = plain.settings.sampling.seed = seed;
     if (c.drafting == SPECDEC_DRAFT_AUTO && c.policy == SPECDEC_POLICY_STATIC)
-        c.drafting = SPECDEC_DRAFT_MODEL;
+        c.drafting = drafting == 4 ? SPECDEC_DRAFT_MTP : SPECDEC_DRAFT_MODEL;
     if (!open_machine(&m, &c) || !open_machine(&oracle, &plain))
         return;
     memset(text_list, 0, sizeof text_list);
@@ -318,10 +333,10 @@ static void test_texts(void)
     const int rounds = given_rounds ? given_rounds : quick ? 1 : 12 * check_depth();
     int kind, i, drafting;
 
-    TEST("texts are those of plain decoding: greedy and coupled, n-grams, drafts that are recurrent or not, one sequence and five that fork, rewind, are saved, cancelled and closed");
+    TEST("texts are those of plain decoding: greedy and coupled, n-grams, drafts that are recurrent or not, blocks that predict, one sequence and five that fork, rewind, are saved, cancelled and closed");
     for (kind = 0; kind < ALL_KINDS; kind++)
         for (i = 0; i < rounds; i++)
-            for (drafting = 0; drafting < 4; drafting++) {
+            for (drafting = 0; drafting < 4 + predicts(name_of(kind)); drafting++) {
                 schedule(kind, drafting, 1, i % 2 ? 0.9f : 0, 1000 + (uint64_t)i + check_seed());
                 schedule(kind, drafting, SEQUENCES, i % 2 ? 0 : 0.8f, 2000 + (uint64_t)i + check_seed());
             }

@@ -4,7 +4,7 @@
 #include "program.h"
 
 typedef struct options {
-    const char *model, *grammar, *grammar_text, *schema, *regex, *file, *text, *suite;
+    const char *model, *grammar, *grammar_text, *schema, *regex, *file, *text, *suite, *texts;
     int json, compact, verbose, check, limit;
 } options;
 
@@ -23,6 +23,9 @@ static int read_options(options *o, int argc, char **argv)
         {"--suite", PROGRAM_TEXT, (void *)&o->suite, "FILE",
          "lines of {\"name\",\"schema\",\"tests\":[{\"valid\",\"data\"}]}: which compile, what is accepted; ends with a line of\n"
          "JSON", 0, 0},
+        {"--texts", PROGRAM_TEXT, (void *)&o->texts, "FILE",
+         "writes the suite's texts as they were tried, without white space: line of the suite, valid (1, 0), text; tabs\n"
+         "between them", 0, 0},
         {"--limit", PROGRAM_INTEGER, &o->limit, "N", "lines of the suite that are read; 0: all (0)", 0, 1 << 30},
         {"--check", PROGRAM_SWITCH, &o->check, NULL, "masks are compared with questions, token by token: slow", 0, 0},
         {"-v", PROGRAM_SWITCH, &o->verbose, NULL, "says which of the suite's schemas and texts go wrong", 0, 0},
@@ -556,6 +559,7 @@ typedef struct score {
     int schemas, compiled, valid, refused, invalid, accepted, wrong_masks;
     float *compile_times;
     timings times;
+    FILE *texts; /* or NULL */
 } score;
 
 /* One instance. valid: it must be accepted in some order, with and without white space; else refused in all. */
@@ -584,6 +588,8 @@ static void run_instance(score *r, compiled *c, const vocabulary *v, const optio
         }
         all &= one;
         any |= one;
+        if (!spaced && r->texts)
+            fprintf(r->texts, "%d\t%d\t%.*s\n", r->schemas, valid->kind == 't', (int)out.size, out.text);
     }
     if (valid->kind == 't') {
         r->valid++;
@@ -654,6 +660,8 @@ static int run_suite(const options *o, const vocabulary *v)
     if (!text)
         return PROGRAM_FAILED;
     r.times.slow = o->verbose ? 2e-3 : 0;
+    if (o->texts && (r.texts = fopen(o->texts, "wb")) == NULL)
+        return program_failed("cannot write ", o->texts);
     for (i = 0; i < length; i++)
         r.schemas += text[i] == '\n';
     r.compile_times = (float *)calloc((size_t)r.schemas + 1, sizeof *r.compile_times);
@@ -680,6 +688,8 @@ static int run_suite(const options *o, const vocabulary *v)
            r.times.count ? sum / (double)r.times.count * 1e6 : 0,
            r.times.count ? r.times.seconds[r.times.count * 99 / 100] * 1e6 : 0,
            r.compiled ? r.compile_times[r.compiled / 2] * 1e3 : 0);
+    if (r.texts && fclose(r.texts))
+        return program_failed("cannot write ", o->texts);
     free(r.times.seconds);
     free(r.compile_times);
     forget(&c);

@@ -422,10 +422,13 @@ SPECDEC__INLINE uint64_t specdec__mix(uint64_t x)
     return x ^ x >> 31;
 }
 
+#define SPECDEC__NOISE_STEP 0x9e3779b97f4a7c15u /* from a token to the next */
+#define SPECDEC__NOISE_MOST 22.1808f /* no Gumbel noise of 32 bits is larger: 32 ln 2 and some rounding */
+
 /* 64 random bits for a token of a row; see specdec__sample_noise_row. */
 SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
 {
-    return specdec__mix(row + (uint64_t)token * 0x9e3779b97f4a7c15u);
+    return specdec__mix(row + (uint64_t)token * SPECDEC__NOISE_STEP);
 }
 
 SPECDEC__FOR_SIZE

@@ -210,6 +210,7 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     if (!config || !bytes)
         return specdec__is_missing(error);
     models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+    models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
     return specdec__measure_models(config, own, models, bytes, error);
 }
 

@@ -11,6 +11,7 @@
 #include "../text/tokenize.h"
 #include "../model/model.h"
 #include "../model/bind.h"
+#include "../model/nextn.h"
 #include "../model/open.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
@@ -89,12 +90,13 @@ static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *
     return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
 }
 
-/* Whether a source that a kind of drafter cannot do without is there. */
-static int specdec__engine_given(const specdec_config *c, const specdec__drafter_kind *kind)
+/* Whether a model that a kind of drafter cannot do without is there. */
+static int specdec__engine_given(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
-    const specdec_source *source = specdec__engine_source(c, kind);
+    const specdec_source *source = specdec__engine_source(&e->config, kind);
 
-    return !source || kind->optional || specdec__source_given(source);
+    return kind->nextn ? specdec__nextn_has(e->target_model)
+                       : !source || kind->optional || specdec__source_given(source);
 }
 
 /* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
@@ -108,20 +110,22 @@ static int specdec__engine_wants(const specdec__engine *e, int drafting)
         return (int)c->drafting == drafting;
     if (kind->asked)
         memcpy(&value, (const char *)c + kind->asked, sizeof value);
-    return value && specdec__engine_given(c, kind);
+    return value && specdec__engine_given(e, kind) && !(kind->nextn && specdec__in_cluster(c));
 }
 
-/* Nodes of the tree if the caller does not say: of what drafts alone, of all together, or where nothing drafts the root
-   alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
-static int specdec__engine_tree_size(const specdec__engine *e)
+/* Nodes and levels of the tree if the caller does not say: of what drafts alone, of all together, or where nothing
+   drafts the root alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
+static void specdec__engine_tree_size(specdec__engine *e)
 {
-    const specdec_config *c = &e->config;
+    specdec_config *c = &e->config;
     const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
         drafters += specdec__engine_wants(e, i);
-    return alone ? alone->size : drafters ? 32 : 1;
+    if (!c->tree_size)
+        c->tree_size = alone ? alone->size : drafters ? 32 : 1;
+    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
 }
 
 /* Fills in the defaults and refuses what is out of range. */
@@ -129,7 +133,6 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
 {
     specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
-    const specdec__drafter_kind *alone;
 
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
@@ -153,9 +156,6 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.calls ||
                                              c->settings.allow);
-    alone = specdec__drafter_kind_of(c->drafting);
-    c->tree_size = c->tree_size ? c->tree_size : specdec__engine_tree_size(e);
-    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
     return SPECDEC_OK;
@@ -359,6 +359,17 @@ static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specd
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
+/* The block of the target's files that only predicts, as a model of the engine's own. */
+static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
+                                            specdec_error *error)
+{
+    if (e->own_count == SPECDEC__MAX_MODELS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
+                             SPECDEC__MAX_MODELS);
+    *out = e->own[e->own_count];
+    return specdec__nextn_init(e->own[e->own_count++], e->target_model, arena, error);
+}
+
 /* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
 static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
                                           specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
@@ -379,6 +390,8 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
             d->model = e->drafters[i].model;
     if (source && !d->model && specdec__source_given(source) &&
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
+        return result;
+    if (kind->nextn && (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = specdec__drafter_of(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
@@ -425,9 +438,11 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
         if (!kind)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!specdec__engine_given(c, kind))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
-                                 specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
+        if (!specdec__engine_given(e, kind))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs %s",
+                                 specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name,
+                                 kind->nextn ? "a model whose file has layers that predict (nextn)"
+                                             : "a model to draft with");
         if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && kind != &specdec__draft_forced_kind)
             continue; /* rules of rejection want the children of a node from one distribution */
         if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
@@ -498,6 +513,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!specdec__model_writes(e->target_model) || e->target_model->id_count)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
                              specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
+    specdec__engine_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
     r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane(c), &e->nobody, &c->hooks, arena, error);
     if (r)

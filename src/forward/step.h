@@ -755,27 +755,37 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
     }
 }
 
-/* Row i of what the layer reads: the norm of the embedding, and behind it the norm of what came of states, in x. */
+/* Row i of what the layer, or the matrix before it, reads: the norm of the embedding, and behind it the norm of the
+   state, or of what came of states, in x. */
 static void specdec__forward_beside(specdec__context *c, int i, const float *embedding)
 {
-    const specdec__model *m = c->model;
-    const int width = m->embedding;
-    const float *const *norm = m->layer[0].vector;
+    const specdec__reads *reads = &c->model->reads;
+    const float *const *norm = c->model->layer[0].vector, epsilon = c->model->epsilon;
+    const int width = c->model->embedding;
     float *x = c->x + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width);
 
-    c->kernels->norm(embedding, norm[SPECDEC__ATTENTION_NORM], m->epsilon, width, 0, width, h);
-    c->kernels->norm(x, norm[SPECDEC__READ_NORM], m->epsilon, width, 0, width, h + width);
-    if (m->reads.norm_first)
+    if (reads->joined) {
+        c->kernels->norm(embedding, reads->token_norm, epsilon, width, 0, width, h);
+        c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_read_stride(c->model), reads->state_norm,
+                         epsilon, width, 0, width, h + width);
+        return;
+    }
+    c->kernels->norm(embedding, norm[SPECDEC__ATTENTION_NORM], epsilon, width, 0, width, h);
+    c->kernels->norm(x, norm[SPECDEC__READ_NORM], epsilon, width, 0, width, h + width);
+    if (reads->norm_first)
         memcpy(x, h + width, (size_t)width * sizeof *x);
 }
 
-/* Makes x of the states that a step reads. Returns 1 when cancelled. */
+/* Makes x of the states that a step reads, or of these and embeddings, in h. Returns 1 when cancelled. */
 static int specdec__forward_read(specdec__context *c, int thread)
 {
+    const specdec__reads *reads = &c->model->reads;
     specdec__input in = specdec__forward_input(c->reads, c->n, specdec__forward_read_stride(c->model), NULL);
     specdec__output t;
 
-    t.matrix = &c->model->reads.matrix;
+    if (reads->joined)
+        in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+    t.matrix = &reads->matrix;
     t.bias = NULL;
     t.out = c->x;
     t.stride = (size_t)c->e;
@@ -787,7 +797,7 @@ static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
     const int trait = c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
-    const int reads = SPECDEC__HEADS && trait == SPECDEC__BESIDE_EMBEDDINGS;
+    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.joined);
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -874,10 +884,12 @@ static void specdec__forward_worker(void *argument, int thread)
     int i;
 
     c->scratch[thread].half = -1;
-    if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
+    if (SPECDEC__HEADS && c->reads && !m->reads.joined && specdec__forward_read(c, thread))
         return;
     specdec__forward_embed(c, thread);
-    if (specdec__pool_barrier(c->pool) || (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
+    if (specdec__pool_barrier(c->pool) ||
+        (SPECDEC__HEADS && m->reads.joined && specdec__forward_read(c, thread)) ||
+        (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     if (SPECDEC__HEADS && c->reads && m->block.size) {

@@ -245,6 +245,7 @@ typedef struct specdec_settings {
    SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth); or, as its file says,
    an assistant, which reads the target's keys, or a block drafter: DFlash, DFlash2, DSpark;
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
+   SPECDEC_DRAFT_MTP: the block in the model's own files that predicts a token further on, with a small cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
    n-grams guess: two levels, for long texts (Sun et al. 2024, arXiv 2404.11912). auto: only if retrieval is set;
    SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training;
@@ -252,6 +253,7 @@ typedef struct specdec_settings {
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
     X(HEADS, heads, "heads") \
+    X(MTP, mtp, "mtp") \
     X(TRIFORCE, recall, "triforce") \
     X(NGRAM, ngram, "ngram") \
     X(FORCED, forced, "forced")
@@ -467,8 +469,9 @@ typedef struct specdec_config {
     X("async", async, INTEGER, -1, SPECDEC_MAX_THREADS - 1, NULL, \
       "threads that go on drafting while the others verify; 0: one, where that is faster; -1: none (0)") \
     X("drafting", drafting, CHOICE, 0, SPECDEC_DRAFT_COUNT - 1, SPECDEC_DRAFTINGS, \
-      "where draft tokens come from: whatever pays; nowhere; the draft model; heads; a part of a long text, read\n" \
-      "by the model itself; repetition; what a constraint leaves no choice about (auto)") \
+      "where draft tokens come from: whatever pays; nowhere; the draft model; heads; the model's own layers that\n" \
+      "predict; a part of a long text, read by the model itself; repetition; what a constraint leaves no choice\n" \
+      "about (auto)") \
     X("rule", rule, CHOICE, 0, SPECDEC_RULE_GREEDY - 1, "coupled|sequoia|specinfer|spectr|top-k", \
       "how draft tokens are accepted (coupled: the text of plain decoding)") \
     X("policy", policy, CHOICE, 0, SPECDEC_POLICY_COUNT - 1, "auto|static|dynamic", \

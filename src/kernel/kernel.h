@@ -190,10 +190,11 @@ typedef struct specdec__recurrence {
     X(isa, soften, void, (const specdec__softening *s)) \
     /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */ \
     X(isa, largest, float, (const float *x, int count)) \
-    /* How many of count <= 64 tokens could reach `wanted` once Gumbel noise is added to (logit - best) * inverse; the \
-       first is token `first` of the row of noise. May be too many, is never too few. */ \
-    X(isa, hopefuls, int, (const float *logits, int count, float best, float inverse, float wanted, \
-                           uint64_t noise_row, uint32_t first)) \
+    /* How many tokens from the first on (all count, or a multiple of 64) cannot reach `wanted` once Gumbel noise is \
+       added to (logit - best) * inverse, inverse > 0; the first is token `first` of the row of noise. May be too few, \
+       is never too many. */ \
+    X(isa, outdone, int, (const float *logits, int count, float best, float inverse, float wanted, \
+                          uint64_t noise_row, uint32_t first)) \
     /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */ \
     X(isa, weights, void, (const float *logits, int count, float best, float temperature, float *p)) \
     /* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too. */ \
@@ -275,6 +276,7 @@ typedef struct specdec__kernels {
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
+    X(noise, void, (uint64_t, uint32_t *)) /* upper bits of specdec__mix(first + i * SPECDEC__NOISE_STEP), i < 64 */ \
     X(load_f16, V, (const void *)) \
     X(load_bf16, V, (const void *)) \
     X(store_f16, void, (void *, V))

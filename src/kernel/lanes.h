@@ -1086,27 +1086,68 @@ SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
     return lanes[0];
 }
 
-/* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is
-   at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and 2^(k+1), which
-   lies above it. */
-SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse,
-                                                 float wanted, uint64_t noise_row, uint32_t first)
+/* Whether one of 16 sets of tokens could reach `wanted`: largest (16) are their largest logits, most (16) their largest
+   random bits. With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted`
+   only if c is at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and
+   2^(k+1), which lies above it. */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE int X(reaches)(const float *largest, const uint32_t *most, float best,
+                                                       float inverse, float wanted)
 {
     const float slack = 0.01f;
-    int32_t complement[64]; /* of u, in 1/2^31, rounded down */
-    int i, found = 0;
+    float y[16];
+    int j, found = 0;
 
-    for (i = 0; i < count; i++)
-        complement[i] = (int32_t)(uint32_t)(~specdec__noise_at(noise_row, first + (uint32_t)i) >> 33);
-    for (i = 0; i < count; i++) {
-        float y = (logits[i] - best) * inverse - wanted + slack;
+    for (j = 0; j < 16; j++) {
+        const float below = (largest[j] - best) * inverse - wanted + slack, least = below < 0.0f ? below : 0.0f;
 
-        y = y < 0.0f ? y : 0.0f;
-        y = y > -80.0f ? y : -80.0f; /* NaN, too */
-        found += (float)complement[i] * 4.656e-10f <=
-                 specdec__float_from_bits((uint32_t)((int32_t)(y * 12102203.0f) + 0x3f800000));
+        y[j] = (least > -80.0f ? least : -80.0f) * 12102203.0f; /* NaN gives -80, too */
+    }
+    for (j = 0; j < 16; j++) {
+        const int32_t complement = (int32_t)(~most[j] >> 1); /* of u, in 1/2^31, rounded down */
+
+        found |= (float)complement * 4.656e-10f <= specdec__float_from_bits((uint32_t)((int32_t)y[j] + 0x3f800000));
     }
     return found;
+}
+
+/* Tokens are taken in groups of 64, those that are 16 apart as one set. Random bits are only made for groups that some
+   noise could lift. */
+SPECDEC__VECTORISE SPECDEC__LANE int X(outdone)(const float *logits, int count, float best, float inverse,
+                                                float wanted, uint64_t noise_row, uint32_t first)
+{
+    const float none = specdec__float_from_bits(0xff800000u);
+    float largest[16], part[64];
+    uint32_t bits[64], most[16];
+    int from, j, some;
+
+    for (from = 0; from < count; from += 64) {
+        const float *x = logits + from;
+
+        if (count - from < 64) {
+            for (j = 0; j < 64; j++)
+                part[j] = from + j < count ? x[j] : none;
+            x = part;
+        }
+        for (j = some = 0; j < 16; j++) {
+            const float a = x[j] > none ? x[j] : none, b = x[j + 16] > a ? x[j + 16] : a;
+            const float c = x[j + 32] > b ? x[j + 32] : b;
+
+            largest[j] = x[j + 48] > c ? x[j + 48] : c;
+            some |= !((largest[j] - best) * inverse + SPECDEC__NOISE_MOST < wanted);
+        }
+        if (!some)
+            continue;
+        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_STEP, bits);
+        for (j = 0; j < 16; j++) {
+            const uint32_t a = bits[j] > bits[j + 16] ? bits[j] : bits[j + 16];
+            const uint32_t b = bits[j + 32] > bits[j + 48] ? bits[j + 32] : bits[j + 48];
+
+            most[j] = a > b ? a : b;
+        }
+        if (X(reaches)(largest, most, best, inverse, wanted))
+            return from;
+    }
+    return count;
 }
 
 /* p (count) = e^((logit - best) / temperature), 0 where that is below e^-87. */

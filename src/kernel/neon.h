@@ -210,6 +210,7 @@ SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 SPECDEC__HIGHEST4(neon, , 1)
 
 SPECDEC__INLINE int32_t specdec__neon_sum_codes(const int8_t *codes) { return vaddlvq_s8(vld1q_s8(codes)); }
+#define specdec__neon_noise specdec__scalar_noise
 
 SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
 {

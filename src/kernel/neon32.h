@@ -35,6 +35,7 @@ typedef float specdec__neon32_v;
 #define specdec__neon32_first_bits specdec__scalar_first_bits
 #define specdec__neon32_store_low_bytes specdec__scalar_store_low_bytes
 #define specdec__neon32_sum_codes specdec__scalar_sum_codes
+#define specdec__neon32_noise specdec__scalar_noise
 #define specdec__neon32_load_f16 specdec__scalar_load_f16
 #define specdec__neon32_load_bf16 specdec__scalar_load_bf16
 #define specdec__neon32_store_f16 specdec__scalar_store_f16

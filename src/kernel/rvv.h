@@ -82,6 +82,7 @@ SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
     memcpy(at, &low, sizeof low);
 }
 #define specdec__rvv_sum_codes specdec__scalar_sum_codes
+#define specdec__rvv_noise specdec__scalar_noise
 
 /* Half floats to floats: as the bits of floats they are 2^112 too small, but for infinities and NaNs. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_load_f16(const void *at)

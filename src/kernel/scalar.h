@@ -251,6 +251,14 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
         sum += codes[i];
     return sum;
 }
+/* The upper bits of 64 random numbers, those of tokens side by side; first: what the first is made of. */
+static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
+{
+    uint32_t i;
+
+    for (i = 0; i < 64; i++)
+        bits[i] = (uint32_t)(specdec__noise_at(first, i) >> 32);
+}
 
 #define SPECDEC__ISA scalar
 #define SPECDEC__TARGET

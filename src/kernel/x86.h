@@ -267,4 +267,68 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
     __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address each, not one for every value */
     return from;
 }
+
+/* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
+
+/* x times a constant, of which AVX2 has only the lower halves' products. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_times(__m256i x, uint64_t constant)
+{
+    const __m256i low = _mm256_set1_epi64x((long long)(constant & 0xffffffffu));
+    const __m256i swapped = _mm256_set1_epi64x((long long)(constant >> 32 | constant << 32));
+    const __m256i crossed = _mm256_mullo_epi32(x, swapped); /* two halves, which are added up in the upper one */
+
+    return _mm256_add_epi64(_mm256_mul_epu32(x, low),
+                            _mm256_slli_epi64(_mm256_add_epi32(crossed, _mm256_srli_epi64(crossed, 32)), 32));
+}
+
+/* The two multiplications of specdec__mix. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
+{
+    x = specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
+    return specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
+{
+    const uint64_t step = SPECDEC__NOISE_STEP;
+    const __m256i eight = _mm256_set1_epi64x((long long)(8 * step)), from = _mm256_set1_epi64x((long long)first);
+    const __m256i places = _mm256_set_epi64x((long long)(5 * step), (long long)(4 * step), (long long)step, 0);
+    __m256i a = _mm256_add_epi64(from, places);
+    __m256i b = _mm256_add_epi64(a, _mm256_set1_epi64x((long long)(2 * step))), high;
+    int i;
+
+    for (i = 0; i < 64; i += 8) { /* the upper halves of tokens 0, 1, 4, 5 and 2, 3, 6, 7 */
+        high = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(specdec__avx2_mix(a)),
+                                                     _mm256_castsi256_ps(specdec__avx2_mix(b)), 0xDD));
+        high = _mm256_xor_si256(high, _mm256_srli_epi32(high, 31));
+        _mm256_storeu_si256((__m256i *)(void *)(bits + i), high);
+        a = _mm256_add_epi64(a, eight);
+        b = _mm256_add_epi64(b, eight);
+    }
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
+{
+    x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 30));
+    x = _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0xbf58476d1ce4e5b9u));
+    x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 27));
+    return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
+{
+    const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_STEP);
+    const __m512i upper = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    const __m512i places = _mm512_mullo_epi64(step, _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
+    __m512i a = _mm512_add_epi64(_mm512_set1_epi64((long long)first), places), b, high;
+    int i;
+
+    for (i = 0; i < 64; i += 16) {
+        b = _mm512_add_epi64(a, _mm512_slli_epi64(step, 3));
+        high = _mm512_permutex2var_epi32(specdec__avx512_mix(a), upper, specdec__avx512_mix(b));
+        high = _mm512_xor_si512(high, _mm512_srli_epi32(high, 31));
+        _mm512_storeu_si512(bits + i, high);
+        a = _mm512_add_epi64(b, _mm512_slli_epi64(step, 3));
+    }
+}
 #endif /* x86_64 */

@@ -559,13 +559,13 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
     return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
 }
 
-/* Checks the sizes of all layers, and finds the largest of each. */
+/* Checks the sizes of the layers that are here, and finds the largest of each. */
 static specdec_result specdec__model_layers(specdec__model *m, specdec_error *error)
 {
     specdec_result result;
     int i, any = 0;
 
-    for (i = 0; i < m->layers; i++) {
+    for (i = m->first; i < m->first + m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
         if (!s.shared && !m->list[SPECDEC__LIST_FF].items)

@@ -26,43 +26,41 @@ static const char *specdec__heads_name(const char *pattern, int head, char *name
     return name;
 }
 
-/* Binds what head i does not share with one before it. */
+/* Binds what head i does not share with one before it; while the arena counts, into nothing. */
 static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
 {
     const specdec__heads_kind *k = m->speculator;
     const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
-    const float *vector[SPECDEC__HEAD_INPUT + 1];
-    specdec__matrix matrix[SPECDEC__HEAD_INPUT + 1];
-    specdec__layer scratch, *layer = m->layer ? &m->layer[i] : &scratch;
+    specdec__layer *layer = m->layer ? &m->layer[i] : NULL;
+    specdec__matrix counted, *to;
+    const float *none;
     specdec_result r;
     char name[64];
     int found;
 
-    specdec__model_take_layer(layer, arena);
-    if (!layer->matrix) { /* only counted */
-        layer->matrix = matrix;
-        layer->vector = vector;
-    }
+    if (layer)
+        memset(layer, 0, sizeof *layer);
+    to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
     r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
-                              i && k->follow ? inner : m->embedding, 1, &layer->matrix[SPECDEC__HEAD_INPUT], &found,
-                              error);
+                              i && k->follow ? inner : m->embedding, 1, to, &found, error);
     if (r)
         return r;
-    specdec__model_count_weights(m, &layer->matrix[SPECDEC__HEAD_INPUT]);
+    specdec__model_count_weights(m, to);
     if (m->tied && i)
         return SPECDEC_OK;
-    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1,
-                              &layer->matrix[SPECDEC__HEAD_OUTPUT], &found, error);
+    to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
+    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1, to, &found,
+                              error);
     if (!r)
-        specdec__model_count_weights(m, &layer->matrix[SPECDEC__HEAD_OUTPUT]);
+        specdec__model_count_weights(m, to);
     if (!r && k->table)
         r = specdec__model_matrix(m, specdec__heads_name(k->table, own, name, sizeof name), m->vocab_size, inner, 1,
-                                  &layer->table, &found, error);
+                                  layer ? &layer->table : &counted, &found, error);
     if (!r && k->norm)
         r = specdec__model_vector(m, specdec__heads_name(k->norm, own, name, sizeof name), inner, 1, arena,
-                                  &layer->vector[SPECDEC__HEAD_NORM], error);
+                                  layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
     return r ? r : specdec__model_vector(m, specdec__heads_name(k->bias, own, name, sizeof name), inner, 1, arena,
-                                         &layer->vector[SPECDEC__HEAD_BIAS], error);
+                                         layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
 }
 
 SPECDEC__FOR_SPEED

@@ -101,8 +101,8 @@ typedef struct specdec__layer {
     int index;                             /* of the layers that are here, from 0 on */
     int state;                             /* of the recurrent ones that are here, from 0 on; -1: it has no state */
     float query_scale;                     /* what queries are multiplied by */
-    const float **vector;    /* (SPECDEC__VECTORS): padded with zeros to a multiple of 16; NULL: the model has none */
-    specdec__matrix *matrix; /* (SPECDEC__MATRICES); NULL, as is vector, while the arena counts */
+    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
+    specdec__matrix matrix[SPECDEC__MATRICES];
     float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
     float sparsity;                        /* gates count by what they exceed their mean + so many standard deviations
                                               by; 0: by themselves */
@@ -391,15 +391,18 @@ enum {
 
 /* What a model that reads states needs beside its layers. The states of a target after so many layers, one behind the
    other, times `matrix` are what it reads; of an assistant, the target's embedding of a token and the state behind the
-   token before it. */
+   token before it. Or, of a block that predicts (see >>model/nextn), the layer reads `matrix` times the norm of an
+   embedding and, behind it, that of the state. */
 typedef struct specdec__reads {
-    specdec__matrix matrix;         /* (embedding, count * width) */
-    const float *after;             /* (embedding) weights of a norm behind it; NULL: none */
+    specdec__matrix matrix;         /* (embedding, count * width), or (embedding, embedding + width) */
+    const float *token_norm, *state_norm; /* (embedding), (width): of a block that predicts; else NULL */
+    const float *after;             /* (embedding) weights of a norm behind the matrix; NULL: none */
     specdec__matrix out;            /* of an assistant, (width, embedding): of its last norm, what stands for a state */
     const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
     int layers[SPECDEC__MAX_READS]; /* (count) */
     int count, width;               /* width: of the target */
     int norm_first;                 /* the residual stream begins with the norm of what is read */
+    int joined;                     /* it is such a block */
 } specdec__reads;
 
 /* What a model that drafts a block in one pass needs beside its layers (DFlash: Chen et al. 2026, arXiv 2602.06036).
@@ -688,7 +691,10 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
-SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__PIPE || !m->first; }
+SPECDEC__INLINE int specdec__model_begins(const specdec__model *m)
+{
+    return !SPECDEC__PIPE || !m->first || m->reads.count;
+}
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
     return !SPECDEC__PIPE || m->first + m->layers == m->all;
@@ -709,7 +715,7 @@ static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m
 /* Whether a model can write a text on its own. */
 static int specdec__model_writes(const specdec__model *m)
 {
-    return m->architecture && !m->trait[SPECDEC__READS_STATES];
+    return m->architecture && !m->trait[SPECDEC__READS_STATES] && !m->reads.count;
 }
 
 SPECDEC__FOR_SPEED

@@ -122,48 +122,61 @@ static specdec_result specdec__model_layer_vector(const specdec__model *m, const
                                 specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
-static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
+/* Binds the vectors of a layer of this shape; layer NULL: only checks and counts them. */
+static specdec_result specdec__model_layer_vectors(specdec__model *m, int index, const specdec__shape *shape,
+                                                   const int *size, specdec__layer *layer, specdec__arena *arena,
+                                                   specdec_error *error)
 {
-    specdec__layer scratch, *layer = &scratch;
-    int size[SPECDEC__DIM_COUNT], i;
-    specdec_result result;
+    specdec_result result = SPECDEC_OK;
     char name[64];
+    int i;
 
-    if (m->layer && index >= m->first && index < m->first + m->layers)
-        layer = &m->layer[index - m->first];
-    specdec__model_take_layer(layer, arena);
-    specdec__model_kind(m, layer, index);
-    specdec__model_sizes(m, &layer->shape, size);
-    result = specdec__model_layer_matrices(m, index, size, layer, error);
-    if (result)
-        return result;
-    for (i = 0; i < SPECDEC__VECTORS; i++) {
+    for (i = 0; i < SPECDEC__VECTORS && !result; i++) {
         const int named = SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i), wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
-        const float *counted;
         specdec__holder holder;
+        const float *counted;
 
         if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
             !specdec__model_takes(1, i, size))
             continue;
         holder = specdec__model_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_layer_vector(m, name, i, &holder, size, layer->shape.experts, required, arena,
-                                             layer->vector ? &layer->vector[i] : &counted, error);
-        if (result)
-            return result;
+        result = specdec__model_layer_vector(m, name, i, &holder, size, shape->experts, required, arena,
+                                             layer ? &layer->vector[i] : &counted, error);
     }
-    if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU) {
-        result = specdec__model_activation(m, index, layer->activation, error);
-        if (result)
-            return result;
+    return result;
+}
+
+/* Binds a layer, or, where it is another part's or the arena only counts, checks and counts it. */
+static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
+{
+    const int here = m->layer && index >= m->first && index < m->first + m->layers;
+    const specdec__shape shape = specdec__model_layer_shape(m, index);
+    specdec__layer *layer = here ? &m->layer[index - m->first] : NULL;
+    const int state = specdec__model_count_layer(m, &shape);
+    int size[SPECDEC__DIM_COUNT];
+    float activation[4], sparsity = 0;
+    specdec_result result;
+
+    specdec__model_sizes(m, &shape, size);
+    if (layer) {
+        memset(layer, 0, sizeof *layer);
+        layer->shape = shape;
+        layer->index = index - m->first;
+        layer->state = state;
+        layer->query_scale = shape.kv_heads ? specdec__model_query_scale(m, &shape) : 0;
     }
-    if (m->trait[SPECDEC__SPARSE] &&
-        (result = specdec__model_sparsity(m, index, &layer->sparsity, error)) != SPECDEC_OK)
+    if ((result = specdec__model_layer_matrices(m, index, &shape, size, layer, error)) != SPECDEC_OK ||
+        (result = specdec__model_layer_vectors(m, index, &shape, size, layer, arena, error)) != SPECDEC_OK)
         return result;
-    if (m->trait[SPECDEC__PARALLEL] && layer->vector)
+    if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU)
+        result = specdec__model_activation(m, index, layer ? layer->activation : activation, error);
+    if (!result && m->trait[SPECDEC__SPARSE])
+        result = specdec__model_sparsity(m, index, layer ? &layer->sparsity : &sparsity, error);
+    if (layer && m->trait[SPECDEC__PARALLEL])
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
-    return SPECDEC_OK;
+    return result;
 }
 
 /* How the file scales RoPE. */

@@ -13,39 +13,30 @@
 
 SPECDEC__FOR_SIZE
 
-/* Empties a layer, and takes what its tensors are bound to; nothing while the arena counts. */
-static void specdec__model_take_layer(specdec__layer *layer, specdec__arena *arena)
-{
-    memset(layer, 0, sizeof *layer);
-    layer->matrix = SPECDEC__TAKE(arena, specdec__matrix, SPECDEC__MATRICES);
-    layer->vector = SPECDEC__TAKE(arena, const float *, SPECDEC__VECTORS);
-    if (layer->matrix)
-        memset(layer->matrix, 0, SPECDEC__MATRICES * sizeof *layer->matrix);
-    if (layer->vector)
-        memset((void *)layer->vector, 0, SPECDEC__VECTORS * sizeof *layer->vector);
-}
-
-/* Notes the sizes of a layer, which keys it sees and how it scales queries. */
-static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
+/* What a layer multiplies queries by. */
+static float specdec__model_query_scale(const specdec__model *m, const specdec__shape *shape)
 {
     const specdec__latent *latent = &m->latent_attention;
     const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
+    float scale = m->fact[SPECDEC__QUERY_SCALE];
 
-    layer->shape = specdec__model_layer_shape(m, index);
-    layer->index = index - m->first;
-    layer->state = layer->shape.recurrent ? m->mixing.layers++ : -1;
-    if (!layer->shape.kv_heads)
-        return;
-    m->span_layers[layer->shape.span]++;
-    m->span_used[layer->shape.span] = 1;
-    layer->query_scale = m->fact[SPECDEC__QUERY_SCALE];
-    if (m->trait[SPECDEC__UNSCALED] && !(layer->query_scale > 0))
-        layer->query_scale = 1;
-    if (!(layer->query_scale > 0))
-        layer->query_scale = (float)specdec__inverse_root(wide          ? m->embedding / layer->shape.heads
-                                                          : latent->rank ? latent->key_dim
-                                                                         : layer->shape.key_dim);
-    layer->query_scale *= m->query_factor;
+    if (m->trait[SPECDEC__UNSCALED] && !(scale > 0))
+        scale = 1;
+    if (!(scale > 0))
+        scale = (float)specdec__inverse_root(wide          ? m->embedding / shape->heads
+                                             : latent->rank ? latent->key_dim
+                                                            : shape->key_dim);
+    return scale * m->query_factor;
+}
+
+/* Counts a layer of these sizes. Returns the number of its state; -1: it has none. */
+static int specdec__model_count_layer(specdec__model *m, const specdec__shape *shape)
+{
+    if (shape->kv_heads) {
+        m->span_layers[shape->span]++;
+        m->span_used[shape->span] = 1;
+    }
+    return shape->recurrent ? m->mixing.layers++ : -1;
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -375,24 +366,24 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
     return own;
 }
 
-/* Binds the matrices of a layer. */
-static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const int *size,
-                                                    specdec__layer *layer, specdec_error *error)
+/* Binds the matrices of a layer of this shape; layer NULL: only checks and counts them. */
+static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const specdec__shape *shape,
+                                                    const int *size, specdec__layer *layer, specdec_error *error)
 {
+    specdec__matrix counted;
     char name[64];
     int i, found;
 
     for (i = 0; i < SPECDEC__MATRICES; i++) {
         const int each = specdec__matrix_table[i].each;
-        const int parts = each == SPECDEC__EACH_HEAD ? layer->shape.heads : each ? layer->shape.experts : 1;
+        const int parts = each == SPECDEC__EACH_HEAD ? shape->heads : each ? shape->experts : 1;
         const int rows = specdec__model_rows(0, i, size);
-        specdec__matrix counted, *matrix = layer->matrix ? &layer->matrix[i] : &counted;
+        specdec__matrix *matrix = layer ? &layer->matrix[i] : &counted;
         specdec__holder holder;
         specdec_result result;
 
         if (!specdec__model_takes(0, i, size))
             continue;
-        memset(matrix, 0, sizeof *matrix);
         holder = specdec__model_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
         result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],

@@ -131,6 +131,7 @@ typedef struct specdec__drafter_kind {
     /* 1: share and truncate also take the numbers of ended sequences that are kept (room->kept of them): text `views` +
        i is the i-th. 0: it remembers none of these. */
     int keeps;
+    int nextn; /* 1: its model is the block of the target's files that only predicts; 0: see source */
 } specdec__drafter_kind;
 
 struct specdec__drafter {

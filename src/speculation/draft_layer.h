@@ -2,9 +2,10 @@
  * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
  *
  *
- * EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer predicts token p + 2. Pairs of the
- * text are run once their states have been heard of, so the cache holds nothing but what a run over the whole text
- * would put there; behind the root, the layer's own states stand for the target's.
+ * EAGLE-3, and blocks of the target's own files that predict (MTP). A pair is the target's state behind a token, and
+ * the token behind that: the layer predicts the next one. Where pairs begin with the first token, the state before it
+ * is zeros. Pairs of the text are run once their states have been heard of, so the cache holds nothing but what a run
+ * over the whole text would put there; behind the root, the layer's own states stand for the target's.
  * ================================================================================================================== */
 
 #pragma once
@@ -33,6 +34,9 @@ typedef struct specdec__draft_layer {
     specdec__levels levels;
     specdec__draft_pairs *sequences; /* (texts, then kept sequences) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
+    float *reads;                /* (tree size, specdec__forward_read_stride): such states, where a step reads them as
+                                    the target's; NULL: they are its residual stream at once */
+    int lead;                    /* pairs before the first state that the target has */
     specdec__context context;
 } specdec__draft_layer;
 
@@ -41,15 +45,35 @@ static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int plac
     return m->inner + (size_t)place * (size_t)m->context.model->embedding;
 }
 
-/* Keeps the states of nodes that have just been run, from this place on. */
-static void specdec__draft_layer_keep(const specdec__draft_layer *m, int row, int place, int count)
+/* The pair that predicts what follows the last of so many tokens of a text. */
+static int specdec__draft_layer_root(const specdec__draft_layer *m, int count)
+{
+    return specdec__max_int(count - 2 + m->lead, 0);
+}
+
+/* States are heard of anew, from that of the pair behind those that have been run. */
+static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec__draft_pairs *t)
+{
+    t->from = t->view.length;
+    t->count = 0;
+    if (t->from || !m->lead || !t->states)
+        return;
+    memset(t->states, 0, (size_t)specdec__forward_read_stride(m->context.model) * sizeof *t->states);
+    t->count = 1;
+}
+
+/* Keeps the states of count nodes that have just been run, from this place on: the last ones of the step, which had
+   their logits. */
+static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
+    const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
+                                 : c->x + (size_t)(c->n - count) * (size_t)c->e;
     int i;
 
     for (i = 0; i < count; i++)
-        memcpy(specdec__draft_layer_inner(m, place + i), c->x + (size_t)(row + i) * (size_t)c->e,
-               (size_t)c->model->embedding * sizeof *c->x);
+        memcpy(specdec__draft_layer_inner(m, place + i), from + (size_t)i * (size_t)c->e,
+               (size_t)c->model->embedding * sizeof *from);
 }
 
 /* Runs the pairs of a text before number `end`; for the logits of the last, if they are wanted. */
@@ -61,7 +85,7 @@ static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at,
 
     rows.reads = t->states;
     rows.reads_from = t->from;
-    return specdec__forward_text(&m->context, &t->view, text + 1, end, m->context.most, &rows, NULL, error);
+    return specdec__forward_text(&m->context, &t->view, text + 1 - m->lead, end, m->context.most, &rows, NULL, error);
 }
 
 /* The trial asks before anything was heard: of states of zeros. */
@@ -69,14 +93,14 @@ static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const spec
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__view *view = &m->sequences[p->at].view;
-    const int root = specdec__max_int(p->count - 2, 0);
+    const int root = specdec__draft_layer_root(m, p->count);
     specdec_result result;
 
     if (view->length > root)
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_read(m, p->at, p->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_keep(m, m->context.n - 1, 0, 1);
+        specdec__draft_layer_keep(m, 0, 1);
     return result;
 }
 
@@ -85,18 +109,22 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__context *c = &m->context;
+    float *to = m->reads ? m->reads : c->x;
+    const int stride = m->reads ? specdec__forward_read_stride(d->model) : c->e;
     specdec__batch batch;
     specdec_result result;
     int i;
 
     specdec__levels_put(&m->levels, c, p, candidates, from, count);
     for (i = 0; i < count; i++)
-        memcpy(c->x + (size_t)i * (size_t)c->e, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
-               (size_t)d->model->embedding * sizeof *c->x);
+        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
+               (size_t)d->model->embedding * sizeof *to);
     batch = specdec__forward_alone(c, &m->sequences[p->at].view, from, from + count);
+    c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
+    c->reads = NULL;
     if (!result)
-        specdec__draft_layer_keep(m, 0, 1 + from, count);
+        specdec__draft_layer_keep(m, 1 + from, count);
     return result;
 }
 
@@ -107,12 +135,10 @@ static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int
     specdec__draft_pairs *t = &m->sequences[at];
 
     (void)text;
-    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1, 0));
-    t->count = specdec__min_int(t->count, length - t->from);
-    if (t->view.length >= t->from)
-        return;
-    t->from = t->view.length;
-    t->count = 0;
+    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->lead, 0));
+    t->count = specdec__min_int(t->count, length + m->lead - t->from);
+    if (t->view.length < t->from)
+        specdec__draft_layer_restart(m, t);
 }
 
 static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
@@ -120,16 +146,15 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[at];
     specdec__draft_pairs *other = &m->sequences[of];
-    const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
+    const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->lead, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
-    t->from = t->view.length;
-    t->count = 0;
-    if (!t->states || !other->states || other->from > t->from || other->from >= length)
+    specdec__draft_layer_restart(m, t);
+    if (!t->states || !other->states || other->from > t->from || other->from >= length + m->lead)
         return;
     t->from = other->from;
-    t->count = specdec__min_int(other->count, length - other->from);
+    t->count = specdec__min_int(other->count, length + m->lead - other->from);
     memcpy(t->states, other->states,
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
@@ -145,16 +170,18 @@ static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
+    const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
+    const specdec__draft_pairs *t = &m->sequences[at];
+    const int root = specdec__draft_layer_root(m, count);
 
-    return count >= 2 && t->from <= count - 2 && t->from + t->count >= count - 1;
+    return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
 }
 
 static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 {
-    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->sequences[at];
+    const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
-    return t->from + t->count;
+    return m->sequences[at].from + m->sequences[at].count - m->lead;
 }
 
 /* Forgets states of pairs that have been run, but the last of them; if there is none, all are run first whose tokens
@@ -164,7 +191,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
 {
     specdec__draft_pairs *t = &m->sequences[heard->at];
     const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
-    const int end = specdec__min_int(t->from + t->count, heard->count - 1);
+    const int end = specdec__min_int(t->from + t->count, heard->count - 1 + m->lead);
     specdec_result result;
     int gone;
 
@@ -188,7 +215,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
     const int width = reads->count * reads->width;
     int i;
 
-    for (i = t->from + t->count - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
+    for (i = t->from + t->count - m->lead - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
         const int node = heard->first + (heard->path ? heard->path[i] : i);
         const float *from = d->taps.out + (size_t)node * (size_t)width;
         specdec_result result = t->count < SPECDEC__DRAFT_STATES ? SPECDEC_OK
@@ -240,6 +267,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
+    m->lead = model->reads.joined;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
@@ -251,6 +279,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
+    m->reads = m->lead ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
     m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->sequences ? &m->sequences[i] : &unused;
@@ -259,6 +288,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
         else if (m->sequences)
             specdec__kv_add_kept(&m->context.kv, &t->view);
+        t->count = i < room.views && m->lead;
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -271,6 +301,12 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
+
+static const specdec__drafter_kind specdec__draft_mtp_kind = {
+    0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
+    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1};
 
 SPECDEC__FOR_SPEED

@@ -244,36 +244,18 @@ static void specdec__row_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* Whether one of count tokens from `from` on could be chosen in place of the worst of k: with the most noise that there
-   is, or with theirs. */
-SPECDEC__INLINE int specdec__row_hopeful(const specdec__row *row, int from, int count, float worst,
-                                         const uint64_t *noise_row)
-{
-    if (!noise_row)
-        return !((row->kernels->largest(row->logits + from, count) - row->highest) / row->temperature +
-                     SPECDEC__SAMPLE_GUMBEL_MAX < worst);
-    return row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature, worst, *noise_row,
-                                  (uint32_t)from);
-}
-
-/* What specdec_sample_top gives of the row, or of tokens before a limit. Most blocks hold no token that could be
-   chosen, whatever its noise is, and most of the others none with its noise. */
+/* What specdec_sample_top gives of the row, or of tokens before a limit. Groups of tokens none of which could be
+   chosen, with the most noise that there is or with theirs, are passed over. */
 static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                specdec_candidate *best)
 {
     int from, end, i, held = 0;
 
     for (from = 0; from < row->size && k > 0; from = end) {
-        const int block = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
-
-        end = from + specdec__min_int(64, block);
-        if (held == k && from % SPECDEC__ROW_BLOCK == 0 &&
-            !specdec__row_hopeful(row, from, block, best[k - 1].logit, NULL)) {
-            end = from + block;
-            continue;
-        }
-        if (held == k && !specdec__row_hopeful(row, from, end - from, best[k - 1].logit, &noise_row))
-            continue;
+        if (held == k)
+            from += row->kernels->outdone(row->logits + from, row->size - from, row->highest, 1.0f / row->temperature,
+                                          best[k - 1].logit, noise_row, (uint32_t)from);
+        end = specdec__min_int(from + 64, row->size);
         for (i = from; i < end; i++) {
             specdec_candidate candidate;
 

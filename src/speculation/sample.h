@@ -8,8 +8,7 @@
 #include "../base/op.h"
 #include "../kernel/kernel.h"
 
-#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is larger: 32 ln 2 and some rounding */
-#define SPECDEC__SAMPLE_LARGEST    3.40282347e38f /* the largest float */
+#define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
 
 /* What seed and position contribute to the noise; the same for every token of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
@@ -25,7 +24,7 @@ static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position,
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
 
-/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__SAMPLE_GUMBEL_MAX]. Works on 1 - u near 1. */
+/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MOST]. Works on 1 - u near 1. */
 static float specdec__sample_gumbel_from(uint32_t bits)
 {
     const float unit = 2.32830644e-10f; /* 2^-32 */
@@ -131,7 +130,7 @@ static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
 
-    if (candidate.logit + SPECDEC__SAMPLE_GUMBEL_MAX < worst)
+    if (candidate.logit + SPECDEC__NOISE_MOST < worst)
         return held;
     bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
     if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)

@@ -218,9 +218,9 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
         held = specdec__sample_try(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
+        i += w->context->kernels->outdone(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
+                                          (uint32_t)i);
         end = specdec__min_int(i + 64, w->vocab);
-        if (!w->context->kernels->hopefuls(w->row + i, end - i, highest, 1.0f / heat, best.logit, noise, (uint32_t)i))
-            continue;
         for (; i < end; i++) {
             specdec_candidate lifted;
 

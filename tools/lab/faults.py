@@ -38,7 +38,7 @@ FAULTS = [
     ("cache/reserve", "for (; i < count && at < s->length; i++, at++)", "for (; i < count && at <= s->length; i++, at++)", "pages texts compose"),
     ("forward/attention", "end = c->place[node] + 1 - block * SPECDEC__KEYS", "end = c->place[node] - block * SPECDEC__KEYS", "conformance"),
     ("forward/multiply", "if (rows >= SPECDEC__ROWS) {", "if (rows > SPECDEC__ROWS) {", "quant_wide conformance"),
-    ("speculation/sample", "#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f", "#define SPECDEC__SAMPLE_GUMBEL_MAX 2.1808f", "sample"),
+    ("speculation/sample", "#define SPECDEC__NOISE_MOST 22.1808f", "#define SPECDEC__NOISE_MOST 2.1808f", "sample"),
     ("speculation/tree", "(times[i] + l * draft_time)", "(times[i] + (l + 1) * draft_time)", "tree_tables tree"),
     ("speculation/verify", "sum += p < q ? p : q;", "sum += p < q ? q : p;", "verify"),
     ("speculation/ngram", "for (scanned = 0; child >= 0 && scanned < SPECDEC__NGRAM_SCAN;", "for (scanned = 1; child > 0 && scanned < SPECDEC__NGRAM_SCAN;", "ngram texts"),
