@@ -96,6 +96,7 @@
      >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+         lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
@@ -294,6 +295,7 @@
 #else /* SPECDEC__ISA: this file is including itself */
 
 #include "kernel/lanes.h"
+#include "kernel/lanes_rows.h"
 
 #endif /* SPECDEC__ISA */
 

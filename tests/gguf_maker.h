@@ -960,13 +960,13 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
         }
     for (i = 0; i < r.layers; i++)
         maker_layer(m, &r, i, type_count, &made);
-    if (r.nextn)
-        maker_nextn(m, &r, type_count, &made);
     maker_vector(m, &r, specdec__architecture_trait(maker_architecture(&r), SPECDEC__EMBEDDING_NORM) ? "token_embd_norm.weight" : "output_norm.weight",
                  r.embedding, 1, 0.3f);
     if (r.output_type)
         maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.short_rows ? r.short_rows : r.vocab, 3 * (float)specdec__inverse_root(r.embedding),
                      r.may_end ? -1 : 2);
+    if (r.nextn) /* behind all others, which are as without it */
+        maker_nextn(m, &r, type_count, &made);
 }
 
 /* What heads to make. {0} is an MLP speculator of three heads for the target that a recipe of zeros makes; zero means the

@@ -50,6 +50,20 @@ static inline file random_mixture(int experts, int layers, float noise, int may_
 
 static inline file random_model(int layers, float noise, int may_end) { return random_mixture(0, layers, noise, may_end); }
 
+/* The same with a block that predicts, at random. */
+static inline file random_predicting(int layers, int may_end)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.seed = 11;
+    r.output_type = r.nextn = 1;
+    r.embedding = 32;
+    r.layers = layers;
+    r.may_end = may_end;
+    return random_file(&r);
+}
+
 /* Drafts that guess at random, for targets whose states are 32 wide: heads, and a layer that reads states. */
 static inline file random_heads(void)
 {

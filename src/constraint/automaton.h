@@ -90,6 +90,7 @@ struct specdec_constraint {
     size_t bytes;
     uint32_t rules, words, root;
     uint32_t free_space;  /* white space between the tokens of JSON is free */
+    uint32_t kinds, kind_count; /* place in words of what is known of arguments, (SPECDEC__KIND_WORDS) each */
 };
 
 typedef struct specdec__thread {

@@ -766,7 +766,9 @@ typedef struct specdec_splitter {
     size_t length;
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
-    int started, since, name_at, name_size; /* a call has, so many bytes ago; its name in `note` */
+    int started, since, kind_count; /* a call has, so many bytes ago; what is known of arguments: */
+    const uint32_t *kinds_known;
+    uint64_t tool;                  /* a hash of its name */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];

@@ -270,7 +270,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->lead = model->reads.joined;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
+    room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
+                                                             again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);

@@ -182,7 +182,24 @@ enum {
     SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes, or is read */
 };
 
+/* What values of an argument are, as settings.calls knows it: a hash of the names of tool and argument, a kind. */
+enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
+
 enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
+
+/* Does the mark of an argument say whether its value is a string? (DeepSeek) */
+static int specdec__answer_says_kind(const specdec__calls *row)
+{
+    const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
+
+    return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
+}
+
+/* The hash of a tool's name becomes that of one of its arguments. */
+static uint64_t specdec__answer_hash(uint64_t tool, const unsigned char *name, size_t size)
+{
+    return specdec__hash(specdec__hash(tool, (const unsigned char *)"\1", 1), name, size);
+}
 
 /* The rows of a splitter. */
 static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
@@ -317,8 +334,8 @@ static void specdec__answer_call(specdec_splitter *s, int state)
     s->call = s->calls_begun++;
 }
 
-/* What a call is constrained by begins here: behind its mark (1), in the object without a mark of a number (2..), or
-   behind its name (-1). */
+/* What a call is constrained by begins here: behind its mark (1), or in the object without a mark of a number (2..).
+   */
 static void specdec__answer_starts(specdec_splitter *s, int how)
 {
     s->started = how;
@@ -354,9 +371,7 @@ static void specdec__answer_named(specdec_splitter *s)
             end = s->noted;
     }
     specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
-    s->name_at = from;
-    s->name_size = end - from;
-    specdec__answer_starts(s, row->form == SPECDEC__CALLS_NAMED ? -1 : 0);
+    s->tool = specdec__hash(SPECDEC__HASH, (const unsigned char *)s->note + from, (size_t)(end - from));
     specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);
@@ -501,6 +516,15 @@ static void specdec__answer_object(specdec_splitter *s, int c)
 
 /* ---- Names and values apart from each other. */
 
+/* Notes whether a byte of JSON begins or ends a string. */
+static void specdec__answer_string(specdec_splitter *s, int c)
+{
+    if (s->flags & SPECDEC__ANSWER_ESCAPE)
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    else if (c == '"' || (c == '\\' && s->flags & SPECDEC__ANSWER_STRING))
+        s->flags ^= c == '"' ? SPECDEC__ANSWER_STRING : SPECDEC__ANSWER_ESCAPE;
+}
+
 /* Is what was noted JSON, and no string? */
 static int specdec__answer_is_json(const specdec_splitter *s)
 {
@@ -515,12 +539,31 @@ static int specdec__answer_is_json(const specdec_splitter *s)
     return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
 }
 
+/* What settings.calls knows of the argument whose name was noted: 1: a string, 2: none; 0: it may be both. */
+static int specdec__answer_kind(const specdec_splitter *s, int size)
+{
+    int tries, i;
+
+    for (tries = 0; tries < 2; tries++, size = 0) {
+        const uint64_t hash = specdec__answer_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
+
+        for (i = 0; i < s->kind_count; i++) {
+            const uint32_t *known = s->kinds_known + (size_t)i * SPECDEC__KIND_WORDS;
+
+            if (known[0] == (uint32_t)hash && known[1] == (uint32_t)(hash >> 32))
+                return (int)known[2];
+        }
+    }
+    return 0;
+}
+
 /* The name of an argument was noted; what stands behind a quotation mark in it says whether its value is a string. */
 static void specdec__answer_keyed(specdec_splitter *s)
 {
     const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
     const int size = quote ? (int)(quote - s->note) : s->noted;
     const int json = quote && s->noted > 6 && memcmp(s->note + s->noted - 6, "false\"", 6) == 0;
+    const int kind = specdec__answer_kind(s, size);
     int i;
 
     specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
@@ -529,9 +572,21 @@ static void specdec__answer_keyed(specdec_splitter *s)
     specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\": ");
     specdec__answer_enter(s, specdec__answer_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_COMMA;
-    s->phase = !quote ? 0 : json ? 2 : 1;
+    s->phase = !quote ? kind : json ? 2 : 1;
     if (s->phase == 1)
         specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+}
+
+/* Can what was noted only be the beginning of an object, a list or a long number? */
+static int specdec__answer_begins_json(const specdec_splitter *s)
+{
+    int from = 0, i;
+
+    while (from < s->noted && specdec__answer_is_space((unsigned char)s->note[from]))
+        from++;
+    for (i = from; i < s->noted && s->note[i] && strchr("+-.eE0123456789", s->note[i]); i++)
+        ;
+    return from < s->noted && (s->note[from] == '{' || s->note[from] == '[' || i == s->noted);
 }
 
 /* A byte of a value. phase: 0: what it is is not known, 1: a string, 2: JSON. */
@@ -540,25 +595,32 @@ static void specdec__answer_put(specdec_splitter *s, int c)
     const char byte = (char)c;
     int i;
 
-    if (s->phase == 0) {
-        if (!s->noted && c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES &&
-            !(s->flags & SPECDEC__ANSWER_BEGUN)) {
-            s->flags |= SPECDEC__ANSWER_BEGUN;
-            return;
-        }
+    if (!(s->flags & SPECDEC__ANSWER_BEGUN)) {
         s->flags |= SPECDEC__ANSWER_BEGUN;
-        if (s->noted < 64 && specdec__answer_note(s, c))
+        if (c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
-        s->phase = s->note[0] == '{' || s->note[0] == '[' ? 2 : 1;
+    }
+    if (s->phase == 0) { /* where schemas are known, no string begins as objects and lists do */
+        const int room = s->noted < 64;
+
+        if (room)
+            specdec__answer_note(s, c);
+        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_begins_json(s)))
+            return;
+        s->phase = specdec__answer_begins_json(s) ? 2 : 1;
         if (s->phase == 1)
             specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
             specdec__answer_put(s, (unsigned char)s->note[i]);
+        if (room)
+            return;
     }
-    if (s->phase == 1)
+    if (s->phase == 1) {
         specdec__answer_escape(s, c);
-    else
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+        return;
+    }
+    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_string(s, c);
 }
 
 /* A value has ended. */
@@ -596,6 +658,11 @@ static void specdec__answer_word(specdec_splitter *s)
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
 
+    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the rest of a long number */
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+        s->flags &= ~SPECDEC__ANSWER_BEGUN;
+        s->noted = 0;
+    }
     if (!s->noted)
         return;
     specdec__answer_comma(s);
@@ -683,6 +750,13 @@ static void specdec__answer_literal(specdec_splitter *s, int c)
         specdec__answer_word(s);
         specdec__answer_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
+        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number goes out in parts */
+            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_begins_json(s))) {
+            specdec__answer_comma(s);
+            specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+            s->flags |= SPECDEC__ANSWER_BEGUN;
+            s->noted = 0;
+        }
         specdec__answer_note(s, c);
     }
 }
@@ -717,9 +791,6 @@ static void specdec__answer_message(specdec_splitter *s)
     if (to) {
         s->call = s->calls_begun++;
         specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
-        s->name_at = (int)(to - s->note);
-        s->name_size = size;
-        specdec__answer_starts(s, -1);
         s->flags = SPECDEC__ANSWER_CALLING;
     } else if (thought) {
         s->flags = SPECDEC__ANSWER_INSIDE;
@@ -764,7 +835,7 @@ static void specdec__answer_marked(specdec_splitter *s, int section)
         specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
     else
         specdec__answer_call(s, SPECDEC__ANSWER_NAME);
-    if (!section && row->form == SPECDEC__CALLS_JSON)
+    if (!section)
         specdec__answer_starts(s, 1);
     s->flags = 0;
 }
@@ -856,7 +927,11 @@ static void specdec__answer_between(specdec_splitter *s)
             }
             specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
-        } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || (c | 32) >= 'a') && (c | 32) <= 'z') {
+        } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z'))) {
+            if (!s->started) {
+                specdec__answer_starts(s, 1);
+                s->since = 1;
+            }
             specdec__answer_call(s, SPECDEC__ANSWER_NAME);
             specdec__answer_note(s, c);
         } else {
@@ -879,6 +954,10 @@ static void specdec__answer_name(specdec_splitter *s)
     marks[1] = row->id;
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
+        if (!s->noted && specdec__answer_is_space(c)) { /* a name begins behind white space */
+            specdec__answer_shift(s);
+            continue;
+        }
         if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
@@ -923,7 +1002,7 @@ static void specdec__answer_pairs(specdec_splitter *s)
         marks[1] = line;
     }
     while (s->held) {
-        found = specdec__answer_find(s, marks, 2, space);
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 2, space);
         if (found == -1 || (space && found == -2 && specdec__answer_holds_space(s)))
             return;
         if (found == -2) {
@@ -1002,19 +1081,29 @@ static void specdec__answer_channels(specdec_splitter *s)
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
 
-    while (s->held) {
-        found = specdec__answer_find(s, marks, 5, 0);
+    while (s->held) { /* what obeys schemas is JSON, in whose strings no mark is one */
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 5, 0);
         if (found == -1)
             return;
         if (found == -2) {
             const char byte = s->hold[0];
             const int c = specdec__answer_shift(s);
 
-            if (s->state == SPECDEC__ANSWER_BODY)
+            if (s->state == SPECDEC__ANSWER_BODY) {
+                if (s->flags & SPECDEC__ANSWER_CALLING && !(s->flags & SPECDEC__ANSWER_BEGUN)) {
+                    if (specdec__answer_is_space(c))
+                        continue; /* before arguments */
+                    s->flags |= SPECDEC__ANSWER_BEGUN;
+                }
                 specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
                                         : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
                                                                             : SPECDEC_PART_CONTENT, &byte, 1);
-            else if (!specdec__answer_note(s, c)) {
+                if (s->kinds_known && s->flags & SPECDEC__ANSWER_CALLING)
+                    specdec__answer_string(s, c);
+            } else if (specdec__answer_note(s, c)) {
+                if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
+                    specdec__answer_starts(s, 1);
+            } else {
                 specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* no header at all */
                 specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
                 s->state = SPECDEC__ANSWER_BODY;
@@ -1072,6 +1161,24 @@ static void specdec__answer_finish(specdec_splitter *s)
 }
 
 /* ---- Taken from outside. */
+
+/* What follows the mark of a call is no call of a tool that there is, and nothing of one was handed out: it becomes
+   content. */
+static SPECDEC__UNUSED void specdec__answer_no_call(specdec_splitter *s)
+{
+    const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
+
+    s->started = 0;
+    if (name || object) {
+        s->calls_begun--;
+        s->call = -1;
+        if (name)
+            specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+    } else if (s->state != SPECDEC__ANSWER_BETWEEN) {
+        return;
+    }
+    specdec__answer_enter(s, SPECDEC__ANSWER_TEXT);
+}
 
 /* The next bytes; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)

@@ -143,6 +143,57 @@ static peer_sampler *ask(int kind, specdec_sampling *s, const void *vocab)
     }
 }
 
+/* --- where the sets differ: by how much, in exact arithmetic ------------------------------------------------------- */
+
+static long double apart[MOST]; /* |log p - the mean of log p| */
+
+static int by_distance(const void *a, const void *b)
+{
+    const long double x = apart[*(const int *)a], y = apart[*(const int *)b];
+
+    return x < y ? -1 : x > y;
+}
+
+/* How far, as a share of probability or of a logit, a token of a row is from being kept where it is not, or the reverse:
+   top_n_sigma: its logit from the limit; typ_p: the sum up to it, or without it, from the wanted one, or its distance from
+   that of the last that is kept. What both sides add up as floats is known to about 1e-6. */
+static long double margin(int kind, const specdec_sampling *s, const float *row, int size, int token)
+{
+    static int order[MOST];
+    long double best = row[0], mean = 0, variance = 0, total = 0, sum = 0, before, gap, found;
+    int i, last = -1, place = 0;
+
+    for (i = 0; i < size; i++) {
+        mean += (long double)row[i] / size;
+        best = row[i] > best ? (long double)row[i] : best;
+    }
+    if (kind == 2) {
+        for (i = 0; i < size; i++)
+            variance += (row[i] - mean) * (row[i] - mean) / size;
+        gap = row[token] - (best - (long double)s->top_n_sigma * sqrtl(variance));
+        return (gap < 0 ? -gap : gap) / best;
+    }
+    for (i = 0; i < size; i++)
+        total += expl(row[i] - best);
+    for (mean = 0, i = 0; i < size; i++)
+        mean += expl(row[i] - best) / total * (row[i] - best - logl(total));
+    for (i = 0; i < size; i++) {
+        apart[i] = fabsl(row[i] - best - logl(total) - mean);
+        order[i] = i;
+    }
+    qsort(order, (size_t)size, sizeof *order, by_distance);
+    for (i = 0; i < size && last < 0; i++)
+        if ((sum += expl(row[order[i]] - best) / total) > (long double)s->typical_p)
+            last = order[i];
+    for (sum = 0; order[place] != token; place++)
+        sum += expl(row[order[place]] - best) / total;
+    before = fabsl(sum - (long double)s->typical_p);
+    gap = fabsl(sum + expl(row[token] - best) / total - (long double)s->typical_p);
+    found = last < 0 ? 1 : fabsl(apart[token] - apart[last]);
+    gap = before < gap ? before : gap;
+    return last != token && found < gap ? found : gap;
+}
+
 int main(int argc, char **argv)
 {
     static float row[MOST], mine[MOST], theirs[MOST];
@@ -180,7 +231,7 @@ int main(int argc, char **argv)
         return 1;
     }
     for (kind = 0; kind < KINDS; kind++) {
-        int sets = 0, logits = 0, near = 0, kept = 0;
+        int sets = 0, logits = 0, near = 0, kept = 0, rounding = 0;
         peer_sampler *sampler = NULL;
         specdec_sampling s;
 
@@ -246,6 +297,19 @@ int main(int argc, char **argv)
                         least = (double)mine[i];
                 }
             }
+            if (set && (kind == 2 || kind == 4)) {
+                long double widest = 0;
+
+                for (i = 0; i < size; i++)
+                    if ((mine[i] > -INFINITY) != (theirs[i] > -INFINITY)) {
+                        const long double gap = margin(kind, &s, row, size, i);
+
+                        widest = gap > widest ? gap : widest;
+                    }
+                rounding += widest < 2e-6L;
+                printf("%s: row %d of %d tokens: %d kept, theirs %d; %d differ, which in exact arithmetic are %.1Le from the limit\n",
+                       names[kind], round, size, list.count, (int)array.size, set, widest);
+            }
             near += set == 1;
             sets += set > 0;
             logits += far > 0;
@@ -261,7 +325,7 @@ int main(int argc, char **argv)
                 printf("\n");
             }
         }
-        printf("%-12s %d rows: %d other sets (%d of these by one token), %d with other logits\n", names[kind], rows, sets, near, logits);
+        printf("%-12s %d rows: %d other sets (%d of these by one token, %d where floats round), %d with other logits\n", names[kind], rows, sets, near, rounding, logits);
         fflush(stdout);
         bad += sets - near + logits > 0;
     }
