@@ -96,6 +96,7 @@
      >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+         lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
@@ -899,7 +900,9 @@ typedef struct specdec_splitter {
     size_t length;
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
-    int started, since, name_at, name_size; /* a call has, so many bytes ago; its name in `note` */
+    int started, since, kind_count; /* a call has, so many bytes ago; what is known of arguments: */
+    const uint32_t *kinds_known;
+    uint64_t tool;                  /* a hash of its name */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];
@@ -18982,7 +18985,24 @@ enum {
     SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes, or is read */
 };
 
+/* What values of an argument are, as settings.calls knows it: a hash of the names of tool and argument, a kind. */
+enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
+
 enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
+
+/* Does the mark of an argument say whether its value is a string? (DeepSeek) */
+static int specdec__answer_says_kind(const specdec__calls *row)
+{
+    const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
+
+    return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
+}
+
+/* The hash of a tool's name becomes that of one of its arguments. */
+static uint64_t specdec__answer_hash(uint64_t tool, const unsigned char *name, size_t size)
+{
+    return specdec__hash(specdec__hash(tool, (const unsigned char *)"\1", 1), name, size);
+}
 
 /* The rows of a splitter. */
 static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
@@ -19117,8 +19137,8 @@ static void specdec__answer_call(specdec_splitter *s, int state)
     s->call = s->calls_begun++;
 }
 
-/* What a call is constrained by begins here: behind its mark (1), in the object without a mark of a number (2..), or
-   behind its name (-1). */
+/* What a call is constrained by begins here: behind its mark (1), or in the object without a mark of a number (2..).
+   */
 static void specdec__answer_starts(specdec_splitter *s, int how)
 {
     s->started = how;
@@ -19154,9 +19174,7 @@ static void specdec__answer_named(specdec_splitter *s)
             end = s->noted;
     }
     specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
-    s->name_at = from;
-    s->name_size = end - from;
-    specdec__answer_starts(s, row->form == SPECDEC__CALLS_NAMED ? -1 : 0);
+    s->tool = specdec__hash(SPECDEC__HASH, (const unsigned char *)s->note + from, (size_t)(end - from));
     specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);
@@ -19301,6 +19319,15 @@ static void specdec__answer_object(specdec_splitter *s, int c)
 
 /* ---- Names and values apart from each other. */
 
+/* Notes whether a byte of JSON begins or ends a string. */
+static void specdec__answer_string(specdec_splitter *s, int c)
+{
+    if (s->flags & SPECDEC__ANSWER_ESCAPE)
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    else if (c == '"' || (c == '\\' && s->flags & SPECDEC__ANSWER_STRING))
+        s->flags ^= c == '"' ? SPECDEC__ANSWER_STRING : SPECDEC__ANSWER_ESCAPE;
+}
+
 /* Is what was noted JSON, and no string? */
 static int specdec__answer_is_json(const specdec_splitter *s)
 {
@@ -19315,12 +19342,31 @@ static int specdec__answer_is_json(const specdec_splitter *s)
     return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
 }
 
+/* What settings.calls knows of the argument whose name was noted: 1: a string, 2: none; 0: it may be both. */
+static int specdec__answer_kind(const specdec_splitter *s, int size)
+{
+    int tries, i;
+
+    for (tries = 0; tries < 2; tries++, size = 0) {
+        const uint64_t hash = specdec__answer_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
+
+        for (i = 0; i < s->kind_count; i++) {
+            const uint32_t *known = s->kinds_known + (size_t)i * SPECDEC__KIND_WORDS;
+
+            if (known[0] == (uint32_t)hash && known[1] == (uint32_t)(hash >> 32))
+                return (int)known[2];
+        }
+    }
+    return 0;
+}
+
 /* The name of an argument was noted; what stands behind a quotation mark in it says whether its value is a string. */
 static void specdec__answer_keyed(specdec_splitter *s)
 {
     const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
     const int size = quote ? (int)(quote - s->note) : s->noted;
     const int json = quote && s->noted > 6 && memcmp(s->note + s->noted - 6, "false\"", 6) == 0;
+    const int kind = specdec__answer_kind(s, size);
     int i;
 
     specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
@@ -19329,9 +19375,21 @@ static void specdec__answer_keyed(specdec_splitter *s)
     specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\": ");
     specdec__answer_enter(s, specdec__answer_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_COMMA;
-    s->phase = !quote ? 0 : json ? 2 : 1;
+    s->phase = !quote ? kind : json ? 2 : 1;
     if (s->phase == 1)
         specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+}
+
+/* Can what was noted only be the beginning of an object, a list or a long number? */
+static int specdec__answer_begins_json(const specdec_splitter *s)
+{
+    int from = 0, i;
+
+    while (from < s->noted && specdec__answer_is_space((unsigned char)s->note[from]))
+        from++;
+    for (i = from; i < s->noted && s->note[i] && strchr("+-.eE0123456789", s->note[i]); i++)
+        ;
+    return from < s->noted && (s->note[from] == '{' || s->note[from] == '[' || i == s->noted);
 }
 
 /* A byte of a value. phase: 0: what it is is not known, 1: a string, 2: JSON. */
@@ -19340,25 +19398,32 @@ static void specdec__answer_put(specdec_splitter *s, int c)
     const char byte = (char)c;
     int i;
 
-    if (s->phase == 0) {
-        if (!s->noted && c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES &&
-            !(s->flags & SPECDEC__ANSWER_BEGUN)) {
-            s->flags |= SPECDEC__ANSWER_BEGUN;
-            return;
-        }
+    if (!(s->flags & SPECDEC__ANSWER_BEGUN)) {
         s->flags |= SPECDEC__ANSWER_BEGUN;
-        if (s->noted < 64 && specdec__answer_note(s, c))
+        if (c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
-        s->phase = s->note[0] == '{' || s->note[0] == '[' ? 2 : 1;
+    }
+    if (s->phase == 0) { /* where schemas are known, no string begins as objects and lists do */
+        const int room = s->noted < 64;
+
+        if (room)
+            specdec__answer_note(s, c);
+        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_begins_json(s)))
+            return;
+        s->phase = specdec__answer_begins_json(s) ? 2 : 1;
         if (s->phase == 1)
             specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
             specdec__answer_put(s, (unsigned char)s->note[i]);
+        if (room)
+            return;
     }
-    if (s->phase == 1)
+    if (s->phase == 1) {
         specdec__answer_escape(s, c);
-    else
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+        return;
+    }
+    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_string(s, c);
 }
 
 /* A value has ended. */
@@ -19396,6 +19461,11 @@ static void specdec__answer_word(specdec_splitter *s)
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
 
+    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the rest of a long number */
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+        s->flags &= ~SPECDEC__ANSWER_BEGUN;
+        s->noted = 0;
+    }
     if (!s->noted)
         return;
     specdec__answer_comma(s);
@@ -19483,6 +19553,13 @@ static void specdec__answer_literal(specdec_splitter *s, int c)
         specdec__answer_word(s);
         specdec__answer_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
+        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number goes out in parts */
+            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_begins_json(s))) {
+            specdec__answer_comma(s);
+            specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+            s->flags |= SPECDEC__ANSWER_BEGUN;
+            s->noted = 0;
+        }
         specdec__answer_note(s, c);
     }
 }
@@ -19517,9 +19594,6 @@ static void specdec__answer_message(specdec_splitter *s)
     if (to) {
         s->call = s->calls_begun++;
         specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
-        s->name_at = (int)(to - s->note);
-        s->name_size = size;
-        specdec__answer_starts(s, -1);
         s->flags = SPECDEC__ANSWER_CALLING;
     } else if (thought) {
         s->flags = SPECDEC__ANSWER_INSIDE;
@@ -19564,7 +19638,7 @@ static void specdec__answer_marked(specdec_splitter *s, int section)
         specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
     else
         specdec__answer_call(s, SPECDEC__ANSWER_NAME);
-    if (!section && row->form == SPECDEC__CALLS_JSON)
+    if (!section)
         specdec__answer_starts(s, 1);
     s->flags = 0;
 }
@@ -19656,7 +19730,11 @@ static void specdec__answer_between(specdec_splitter *s)
             }
             specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
-        } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || (c | 32) >= 'a') && (c | 32) <= 'z') {
+        } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z'))) {
+            if (!s->started) {
+                specdec__answer_starts(s, 1);
+                s->since = 1;
+            }
             specdec__answer_call(s, SPECDEC__ANSWER_NAME);
             specdec__answer_note(s, c);
         } else {
@@ -19679,6 +19757,10 @@ static void specdec__answer_name(specdec_splitter *s)
     marks[1] = row->id;
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
+        if (!s->noted && specdec__answer_is_space(c)) { /* a name begins behind white space */
+            specdec__answer_shift(s);
+            continue;
+        }
         if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
@@ -19723,7 +19805,7 @@ static void specdec__answer_pairs(specdec_splitter *s)
         marks[1] = line;
     }
     while (s->held) {
-        found = specdec__answer_find(s, marks, 2, space);
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 2, space);
         if (found == -1 || (space && found == -2 && specdec__answer_holds_space(s)))
             return;
         if (found == -2) {
@@ -19802,19 +19884,29 @@ static void specdec__answer_channels(specdec_splitter *s)
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
 
-    while (s->held) {
-        found = specdec__answer_find(s, marks, 5, 0);
+    while (s->held) { /* what obeys schemas is JSON, in whose strings no mark is one */
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 5, 0);
         if (found == -1)
             return;
         if (found == -2) {
             const char byte = s->hold[0];
             const int c = specdec__answer_shift(s);
 
-            if (s->state == SPECDEC__ANSWER_BODY)
+            if (s->state == SPECDEC__ANSWER_BODY) {
+                if (s->flags & SPECDEC__ANSWER_CALLING && !(s->flags & SPECDEC__ANSWER_BEGUN)) {
+                    if (specdec__answer_is_space(c))
+                        continue; /* before arguments */
+                    s->flags |= SPECDEC__ANSWER_BEGUN;
+                }
                 specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
                                         : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
                                                                             : SPECDEC_PART_CONTENT, &byte, 1);
-            else if (!specdec__answer_note(s, c)) {
+                if (s->kinds_known && s->flags & SPECDEC__ANSWER_CALLING)
+                    specdec__answer_string(s, c);
+            } else if (specdec__answer_note(s, c)) {
+                if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
+                    specdec__answer_starts(s, 1);
+            } else {
                 specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* no header at all */
                 specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
                 s->state = SPECDEC__ANSWER_BODY;
@@ -19872,6 +19964,24 @@ static void specdec__answer_finish(specdec_splitter *s)
 }
 
 /* ---- Taken from outside. */
+
+/* What follows the mark of a call is no call of a tool that there is, and nothing of one was handed out: it becomes
+   content. */
+static SPECDEC__UNUSED void specdec__answer_no_call(specdec_splitter *s)
+{
+    const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
+
+    s->started = 0;
+    if (name || object) {
+        s->calls_begun--;
+        s->call = -1;
+        if (name)
+            specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+    } else if (s->state != SPECDEC__ANSWER_BETWEEN) {
+        return;
+    }
+    specdec__answer_enter(s, SPECDEC__ANSWER_TEXT);
+}
 
 /* The next bytes; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
@@ -27010,6 +27120,7 @@ struct specdec_constraint {
     size_t bytes;
     uint32_t rules, words, root;
     uint32_t free_space;  /* white space between the tokens of JSON is free */
+    uint32_t kinds, kind_count; /* place in words of what is known of arguments, (SPECDEC__KIND_WORDS) each */
 };
 
 typedef struct specdec__thread {
@@ -27592,6 +27703,8 @@ typedef struct specdec__build {
     specdec__vector nfa;       /* (3) type | low << 8 | high << 16; next; next or rule */
     uint32_t repeat_limit;     /* states above which a counted repetition becomes one with a counter; 0: never */
     int strings;               /* characters as in a JSON string: some must be escaped */
+    int raw;                   /* strings are built as they are: nothing in them is escaped */
+    uint32_t kinds, kind_count; /* as in the header */
     uint64_t work;             /* how much was done: a bound for what is hostile */
     uint32_t body, character, quote; /* states inside a JSON string; rule of one character; where a string begins */
     uint32_t crowd;            /* the state that has too many alternatives */
@@ -29290,8 +29403,10 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     c->words = b->word_count;
     c->root = root;
     c->free_space = (uint32_t)free_space;
+    c->kinds = b->kinds;
+    c->kind_count = b->kind_count;
     c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
-    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 4 * sizeof c->rules);
+    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 6 * sizeof c->rules);
     return 1;
 }
 
@@ -29738,7 +29853,7 @@ static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tr
     uint32_t start;
 
     b->nfa.count = 0;
-    b->strings = 1;
+    b->strings = !b->raw;
     start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_tree(b, tree, start);
     b->strings = 0;
@@ -30271,6 +30386,22 @@ static const struct specdec__keyword {
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
+/* How the values of a conjunction are written. */
+enum {
+    SPECDEC__STYLE_JSON,
+    SPECDEC__STYLE_ARGUMENTS, /* an object, as the arguments of a call are written, without its brackets */
+    SPECDEC__STYLE_TEXT,      /* a string as it is, and the mark behind values */
+    SPECDEC__STYLE_REST,      /* JSON that is no string */
+    SPECDEC__STYLE_LITERAL    /* JSON with Python's words, or with strings between marks and names without quotes */
+};
+
+/* Words of a conjunction: its first term, how many there are, its rule, its style, the name of the tool whose arguments
+   it describes. */
+enum {
+    SPECDEC__CONJUNCTION_FIRST, SPECDEC__CONJUNCTION_COUNT, SPECDEC__CONJUNCTION_RULE, SPECDEC__CONJUNCTION_STYLE,
+    SPECDEC__CONJUNCTION_TOOL, SPECDEC__CONJUNCTION_WORDS
+};
+
 enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
 
 /* A fact or a branch: kind, the keyword's value, the schema that has it, negated or a term. */
@@ -30286,7 +30417,7 @@ typedef struct specdec__schema {
     uint32_t bad_node;       /* where an error is */
     const char *bad_key;
     specdec__vector terms;   /* of all conjunctions */
-    specdec__vector conjunctions; /* (3) first term, count, rule */
+    specdec__vector conjunctions; /* (SPECDEC__CONJUNCTION_WORDS) */
     specdec__vector facts, branches; /* (4) of the shape that is being made */
     specdec__vector pending, seen;   /* terms */
     uint32_t types, branch_at, depth, shapes, keywords_seen;
@@ -30294,13 +30425,19 @@ typedef struct specdec__schema {
     uint32_t simple;         /* SPECDEC__TYPE_... of types without facts that were seen */
     specdec__vector literals; /* nodes of listed values */
     specdec__vector ways;     /* rules to choose from */
-    uint32_t number_rule, integer_rule, any_rule;
+    uint32_t number_rule, integer_rule;
     specdec__dfa body;       /* all strings, */
     uint32_t *body_place;    /* and their states */
     uint32_t space;          /* a tree: white space between tokens */
     uint32_t end;            /* a final state */
     specdec__vector roots;   /* nodes of schemas that stand for themselves: references in them begin there */
     specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
+    /* calls of tools that are not JSON: */
+    const specdec__calls *calls; /* how they are written */
+    uint32_t style, within, tool; /* of the conjunction that is being built; style of those that it names; its tool */
+    uint32_t text_rule;      /* any string as it is, with its marks; 0: not built yet */
+    int doubtful, empty;     /* a value may be a string or not; there may be no arguments */
+    specdec__vector kinds;   /* (SPECDEC__KIND_WORDS + 1) of arguments, with the rules of their strings */
 } specdec__schema;
 
 /* Refuses a keyword. */
@@ -31135,9 +31272,22 @@ static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, 
 
 /* ---- Conjunctions. */
 
-/* The rule of a conjunction of terms, which is built later when it is new. terms are sorted here. */
+/* The words of a conjunction. */
+static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
+{
+    return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
+}
+
+static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
+{
+    return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
+}
+
+/* The rule of a conjunction of terms, in the style s->within, which is built later when it is new. terms are sorted
+   here. */
 static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
+    const uint32_t tool = s->within == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
     uint32_t i, j, k, rule, first;
 
     for (i = j = 0; i < count; i++) { /* sorted, each once, without those that say nothing */
@@ -31154,10 +31304,14 @@ static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_
         j++;
     }
     count = j;
-    for (i = 0; i < s->conjunctions.count && specdec__build_works(s->b, 1); i += 3)
-        if (s->conjunctions.data[i + 1] == count &&
-            (!count || memcmp(s->terms.data + s->conjunctions.data[i], term, (size_t)count * 4) == 0))
-            return s->conjunctions.data[i + 2];
+    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_works(s->b, 1); i++) {
+        const uint32_t *known = specdec__schema_conjunction(s, i);
+
+        if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->within &&
+            known[SPECDEC__CONJUNCTION_TOOL] == tool &&
+            (!count || memcmp(s->terms.data + known[0], term, (size_t)count * 4) == 0))
+            return known[SPECDEC__CONJUNCTION_RULE];
+    }
     rule = specdec__build_rule(s->b);
     first = s->terms.count;
     for (i = 0; i < count; i++)
@@ -31165,6 +31319,8 @@ static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_
     specdec__vector_push(s->b, &s->conjunctions, first);
     specdec__vector_push(s->b, &s->conjunctions, count);
     specdec__vector_push(s->b, &s->conjunctions, rule);
+    specdec__vector_push(s->b, &s->conjunctions, s->within);
+    specdec__vector_push(s->b, &s->conjunctions, tool);
     return s->b->failed ? 0 : rule;
 }
 
@@ -31240,7 +31396,7 @@ static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int col
 
 /* ---- Strings. */
 
-/* A string's text as it is written between quotes. */
+/* A string's text as it is written between quotes, or without any. */
 static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -31254,12 +31410,12 @@ static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node,
         return NULL;
     count = specdec__json_string(&s->j, node, (char *)text, raw.size);
     for (i = 0; i < count; i++) {
-        const char *known = text[i] ? strchr(meant, text[i]) : NULL;
+        const char *known = text[i] && !s->b->raw ? strchr(meant, text[i]) : NULL;
 
         if (known) {
             out[at++] = '\\';
             out[at++] = (unsigned char)names[known - meant];
-        } else if (text[i] < 32) {
+        } else if (text[i] < 32 && !s->b->raw) {
             memcpy(out + at, "\\u00", 4);
             out[at + 4] = (unsigned char)digits[text[i] >> 4];
             out[at + 5] = (unsigned char)digits[text[i] & 15];
@@ -31389,6 +31545,143 @@ static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any,
         }
 }
 
+/* ---- Strings as they are, between the marks of calls. */
+
+/* The marks before and behind a string. */
+static const char *specdec__raw_open(const specdec__schema *s)
+{
+    return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
+}
+
+/* The states of an NFA that read what a DFA without calls accepts, all of whose states lead to an end. */
+static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
+{
+    const uint32_t first = b->nfa.count;
+    uint32_t state, c;
+
+    for (state = 0; state < d->states && !b->failed; state++)
+        specdec__nfa_add(b, SPECDEC__NFA_SPLIT, 0, 0);
+    for (state = 1; state < d->states && !b->failed; state++) {
+        const uint32_t *targets = d->next.data + (size_t)state * d->classes;
+        uint32_t all = d->label.data[state] ? next : UINT32_MAX, high;
+
+        for (c = 0; c < d->classes && !b->failed; c++) {
+            const uint32_t low = d->low[c], target = targets[c];
+
+            while (c + 1 < d->classes && targets[c + 1] == target)
+                c++;
+            high = specdec__dfa_high(d, c);
+            if (target)
+                all = specdec__nfa_either(b, all, specdec__nfa_add(b, SPECDEC__NFA_BYTE | low << 8 | high << 16,
+                                                                   first + 3 * target, 0));
+        }
+        if (all == UINT32_MAX) /* nothing leads on */
+            all = specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1u << 8, 0, 0);
+        if (!b->failed)
+            b->nfa.data[first + 3 * state + 1] = b->nfa.data[first + 3 * state + 2] = all;
+    }
+    return first + 3;
+}
+
+static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t next)
+{
+    size_t i;
+
+    for (i = strlen(text); i-- > 0;) {
+        const uint32_t byte = (unsigned char)text[i];
+
+        next = specdec__nfa_add(b, SPECDEC__NFA_BYTE | byte << 8 | byte << 16, next, 0);
+    }
+    return next;
+}
+
+/* Texts that an expression over characters describes leave *d. Returns 0 when none is left. */
+static int specdec__raw_without(specdec__schema *s, specdec__dfa *d, const char *text)
+{
+    specdec__dfa other, old = *d;
+
+    return specdec__numbers_parse(s->b, &other, text, strlen(text)) &&
+           specdec__dfa_product(s->b, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->b, d);
+}
+
+#define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
+#define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
+
+/* Texts that whoever reads the answer would take for another value than a string, if it may be one: see
+   specdec__answer_put. */
+static const char specdec__raw_doubtful[] =
+    SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
+    "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
+
+/* *d, the texts of strings, becomes what is written for them: with their marks, of which the last one is first found
+   where it stands. Values between line ends lose one at either side; without these they have none. */
+static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
+{
+    specdec__build *b = s->b;
+    const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
+    const char *close = s->calls->value_end;
+    const uint32_t any = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t more = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    specdec__dfa made, other, bare = *d;
+    uint32_t end, start, within = UINT32_MAX;
+
+    if (lines && !specdec__raw_without(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+        bare.states = 0;
+    b->nfa.count = 0;
+    end = specdec__nfa_text(b, close, specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0));
+    if (lines)
+        within = specdec__nfa_text(b, "\n", specdec__nfa_dfa(b, d, specdec__nfa_text(b, "\n", end)));
+    if (bare.states > 1)
+        within = specdec__nfa_either(b, within, specdec__nfa_dfa(b, &bare, end));
+    start = specdec__nfa_text(b, specdec__raw_open(s), within);
+    if (b->failed || !specdec__dfa_build(b, &made, start))
+        return 0;
+    specdec__tree_prepend(b, all, specdec__tree_text(b, (const unsigned char *)specdec__raw_open(s),
+                                                     strlen(specdec__raw_open(s))));
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, any, 0, UINT32_MAX));
+    specdec__tree_prepend(b, all, specdec__tree_text(b, (const unsigned char *)close, strlen(close)));
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, more, 1, UINT32_MAX));
+    b->nfa.count = 0;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, all, start);
+    return !b->failed && specdec__dfa_build(b, &other, start) &&
+           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
+}
+
+/* Strings of *d, if any, and of these lengths. */
+static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length, uint32_t owner)
+{
+    if (!any)
+        specdec__strings_length(s->b, d, length[0], length[1]);
+    else
+        specdec__schema_limit(s, d, &any, length, owner);
+    if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->bad_key) {
+        s->bad_node = owner;
+        s->bad_key = "maxLength";
+    }
+    if (s->b->failed || !specdec__dfa_trim(s->b, d))
+        return;
+    if (s->doubtful && !specdec__raw_without(s, d, specdec__raw_doubtful))
+        return;
+    if (specdec__raw_marked(s, d))
+        specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
+}
+
+/* The rule of any string. */
+static uint32_t specdec__raw_any(specdec__schema *s)
+{
+    specdec__dfa d;
+    uint32_t rule;
+
+    if (s->text_rule)
+        return s->text_rule;
+    rule = specdec__build_rule(s->b);
+    if (specdec__strings_length(s->b, &d, 0, UINT32_MAX) && specdec__raw_marked(s, &d))
+        s->b->rules.data[rule] = specdec__emit(s->b, &d, NULL, NULL);
+    return s->text_rule = s->b->failed ? 0 : rule;
+}
+
 /* Strings that obey all facts. */
 static void specdec__schema_strings(specdec__schema *s)
 {
@@ -31407,8 +31700,12 @@ static void specdec__schema_strings(specdec__schema *s)
     }
     if (s->b->failed || length[0] > length[1])
         return;
-    if (!any && !length[0] && length[1] == UINT32_MAX) {
+    if (!any && !length[0] && length[1] == UINT32_MAX && !s->doubtful) {
         s->simple |= SPECDEC__TYPE_STRING;
+        return;
+    }
+    if (s->b->raw) {
+        specdec__raw_strings(s, &d, any, length, owner);
         return;
     }
     if (!any) {
@@ -31726,14 +32023,48 @@ static void specdec__literal_byte(specdec__schema *s, uint32_t all, unsigned byt
     specdec__tree_prepend(s->b, all, specdec__tree_character(s->b, byte, byte));
 }
 
-/* The tree of a value as it may be written. Arrays and objects keep the order in which they are listed. */
+/* null, false, true as they are written. */
+static uint32_t specdec__literal_word(specdec__schema *s, uint32_t kind)
+{
+    static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
+    const char *word = words[kind + (s->style == SPECDEC__STYLE_LITERAL &&
+                                     s->calls->form == SPECDEC__CALLS_PYTHON ? 3 : 0)];
+
+    return specdec__tree_text(s->b, (const unsigned char *)word, strlen(word));
+}
+
+/* A listed string that is written as it is; 0: it cannot be. */
+static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
+{
+    specdec__build *b = s->b;
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    uint32_t rule;
+    specdec__dfa d;
+
+    if (!specdec__schema_listed(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
+        (s->doubtful && !specdec__raw_without(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
+        return 0;
+    rule = specdec__build_rule(b);
+    if (b->failed)
+        return 0;
+    b->rules.data[rule] = specdec__emit(b, &d, NULL, NULL);
+    specdec__tree_prepend(b, any, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
+    return b->failed ? 0 : any;
+}
+
+/* The tree of a value as it may be written; 0: it cannot be. Arrays and objects keep the order in which they are
+   listed. */
 static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
     const specdec__json_node value = *specdec__schema_node(s, node);
-    uint32_t all, at = 0, first = 1;
+    uint32_t all, at = 0, first = 1, item;
     size_t size;
 
+    if (value.kind < SPECDEC__JSON_NUMBER)
+        return specdec__literal_word(s, value.kind);
+    if (value.kind == SPECDEC__JSON_STRING && b->raw)
+        return specdec__literal_raw(s, node);
     if (value.kind < SPECDEC__JSON_STRING)
         return specdec__tree_text(b, s->j.text + value.from, value.to - value.from);
     all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
@@ -31753,13 +32084,22 @@ static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
             specdec__literal_byte(s, all, ',');
         }
         specdec__literal_space(s, all);
-        specdec__tree_prepend(b, all, specdec__literal_tree(s, at));
-        if (value.kind == SPECDEC__JSON_ARRAY)
-            continue;
-        specdec__literal_space(s, all);
-        specdec__literal_byte(s, all, ':');
-        specdec__literal_space(s, all);
-        specdec__tree_prepend(b, all, specdec__literal_tree(s, at + 1));
+        if (value.kind == SPECDEC__JSON_OBJECT) {
+            if (b->raw) {
+                const unsigned char *name = specdec__schema_spelled(s, at, &size);
+
+                specdec__tree_prepend(b, all, name ? specdec__tree_text(b, name, size) : 0);
+            } else {
+                specdec__tree_prepend(b, all, specdec__literal_tree(s, at));
+            }
+            specdec__literal_space(s, all);
+            specdec__literal_byte(s, all, ':');
+            specdec__literal_space(s, all);
+        }
+        item = specdec__literal_tree(s, value.kind == SPECDEC__JSON_OBJECT ? at + 1 : at);
+        if (!item)
+            return 0;
+        specdec__tree_prepend(b, all, item);
     }
     specdec__literal_space(s, all);
     specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? ']' : '}');
@@ -32222,6 +32562,270 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
     return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
 }
 
+/* ---- Members that are written as the arguments of calls are, in the order in which they are listed. */
+
+/* Can a name be written as it is? */
+static int specdec__written_name(const specdec__schema *s, const unsigned char *text, size_t size)
+{
+    const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
+    size_t i;
+
+    for (i = 0; i < size; i++) {
+        const uint32_t kind = specdec__byte_kind(text[i]);
+
+        if (pairs ? text[i] < ' ' || text[i] == '"' || text[i] == '<' || text[i] == '>'
+                  : !(kind & 31) && text[i] != '.' && text[i] != '$')
+            return 0;
+    }
+    return size > 0 && size <= SPECDEC__ANSWER_KEY_MOST;
+}
+
+/* What the value of an argument may be, by the schemas of its rule: 1: a string, 2: anything else, 0: both. */
+static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
+{
+    uint32_t types = SPECDEC__TYPE_ALL, i, k;
+
+    for (i = 0; i < specdec__schema_conjunction_count(s); i++) {
+        const uint32_t *found = specdec__schema_conjunction(s, i);
+
+        for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
+            const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
+
+            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_type_mask(s, term >> 1, 0);
+        }
+    }
+    return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
+}
+
+/* Notes what the values of an argument are, for those who read the answer; size 0: of those that are not listed. */
+static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
+                                  uint32_t rule)
+{
+    size_t length;
+    const unsigned char *tool = specdec__schema_spelled(s, s->tool, &length);
+    uint64_t hash;
+
+    if (!tool || s->b->failed)
+        return;
+    hash = specdec__answer_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
+    specdec__vector_push(s->b, &s->kinds, (uint32_t)hash);
+    specdec__vector_push(s->b, &s->kinds, (uint32_t)(hash >> 32));
+    specdec__vector_push(s->b, &s->kinds, kind);
+    specdec__vector_push(s->b, &s->kinds, rule);
+}
+
+/* What is known of the argument of a note: of a name that stands for several kinds, none of them. */
+static uint32_t specdec__written_known(specdec__schema *s, uint32_t note)
+{
+    const uint32_t *own = s->kinds.data + note;
+    uint32_t i, kind = own[2];
+
+    for (i = 0; i < s->kinds.count && specdec__build_works(s->b, 1); i += SPECDEC__KIND_WORDS + 1)
+        if (s->kinds.data[i] == own[0] && s->kinds.data[i + 1] == own[1] && s->kinds.data[i + 2] != own[2])
+            kind = 0;
+    return kind;
+}
+
+/* Could a string that this rule is for be another value? */
+static int specdec__written_doubtful(specdec__schema *s, uint32_t rule)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->kinds.count && !s->b->failed; i += SPECDEC__KIND_WORDS + 1)
+        if (s->kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__written_known(s, i))
+            return 1;
+    return 0;
+}
+
+static void specdec__written_text(specdec__schema *s, uint32_t all, const char *text)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
+}
+
+/* White space of which models write some, if any. */
+static void specdec__written_space(specdec__schema *s, uint32_t all)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+}
+
+/* The mark behind a name, and the value that follows: a string as it is, or JSON that is none. */
+static void specdec__written_pair(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
+{
+    specdec__build *b = s->b;
+    const specdec__calls *row = s->calls;
+    const int says = specdec__answer_says_kind(row);
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    uint32_t i;
+
+    for (i = 0; i < 2; i++) {
+        const uint32_t one = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+        if (says)
+            specdec__written_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
+        specdec__written_text(s, one, row->key_end);
+        if (row->value_begin) {
+            specdec__written_space(s, one);
+            specdec__written_text(s, one, row->value_begin);
+        }
+        if (i && row->flags & SPECDEC__CALLS_LINES)
+            specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_REPEAT,
+                                                            specdec__tree_character(b, '\n', '\n'), 0, 1));
+        specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, i ? rest : text, 0));
+        if (i && row->flags & SPECDEC__CALLS_LINES)
+            specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_REPEAT,
+                                                            specdec__tree_character(b, '\n', '\n'), 0, 1));
+        if (i)
+            specdec__written_text(s, one, row->value_end);
+        specdec__tree_prepend(b, any, one);
+    }
+    specdec__tree_prepend(b, all, any);
+}
+
+/* The rule of a member, place as in specdec__members_rule; 0: it may not be there. */
+static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m, uint32_t place)
+{
+    specdec__build *b = s->b;
+    const int listed = place != UINT32_MAX;
+    const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
+    const unsigned char *name = listed ? m->text + m->texts.data[2 * place] : (const unsigned char *)"";
+    const size_t size = listed ? m->texts.data[2 * place + 1] : 0;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    uint32_t rule, text;
+
+    if (listed && !specdec__written_name(s, name, size))
+        return 0;
+    s->within = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
+    text = specdec__members_rule(s, m, place, 0);
+    if (b->failed || text == UINT32_MAX)
+        return 0;
+    if (pairs) {
+        specdec__written_space(s, all);
+        specdec__written_text(s, all, s->calls->key_begin);
+    }
+    if (listed) {
+        specdec__tree_prepend(b, all, specdec__tree_text(b, name, size));
+    } else {
+        specdec__source source;
+        specdec__vector none;
+
+        memset(&source, 0, sizeof source);
+        memset(&none, 0, sizeof none);
+        source.text = (const unsigned char *)"[a-zA-Z_][a-zA-Z0-9_]{0,31}";
+        source.size = strlen((const char *)source.text);
+        specdec__tree_prepend(b, all, specdec__regex_parse(b, &source, &none, 1));
+    }
+    if (pairs) {
+        if (!specdec__answer_says_kind(s->calls))
+            specdec__written_note(s, name, size, specdec__written_kind(s, text), text);
+        s->within = SPECDEC__STYLE_REST;
+        specdec__written_pair(s, all, text, specdec__members_rule(s, m, place, 0));
+    } else {
+        const int equals = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PYTHON;
+
+        specdec__literal_byte(s, all, equals ? '=' : ':');
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, text, 0));
+    }
+    rule = specdec__build_rule(b);
+    return specdec__build_expression(b, rule, all) ? rule : 0;
+}
+
+/* A member behind others. */
+static uint32_t specdec__written_next(specdec__schema *s, uint32_t member)
+{
+    specdec__build *b = s->b;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+    if (s->style != SPECDEC__STYLE_ARGUMENTS || s->calls->form != SPECDEC__CALLS_PAIRS) {
+        specdec__literal_byte(s, all, ',');
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
+    }
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+    return all;
+}
+
+/* Members, of which those that are required must be there; names that are not listed are only welcome where none is.
+   *empty: there may be none at all. Returns their tree; 0: there is no such object. */
+static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m, int *empty)
+{
+    specdec__build *b = s->b;
+    uint32_t first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0), rest = 0, i, required = 0;
+
+    *empty = 1;
+    if (!m->names.count && !m->patterns && !m->limited && m->most) {
+        const uint32_t member = specdec__written_member(s, m, UINT32_MAX);
+
+        if (member) {
+            const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, specdec__written_next(s, member),
+                                                            0, UINT32_MAX));
+            specdec__tree_prepend(b, first, all);
+        }
+    }
+    for (i = m->names.count; i-- > 0 && !b->failed;) {
+        const uint32_t member = specdec__written_member(s, m, i);
+        const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        const uint32_t behind = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        const uint32_t next = member ? specdec__written_next(s, member) : 0, least = m->required.data[i] != 0;
+        uint32_t rule;
+
+        required += least;
+        if (!member && least)
+            return 0;
+        if (!member)
+            continue;
+        if (least) { /* none behind it may be the first */
+            first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+            *empty = 0;
+        }
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+        specdec__tree_prepend(b, behind, specdec__tree_add(b, SPECDEC__TREE_REPEAT, next, least, 1));
+        if (rest) {
+            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rest, 0));
+            specdec__tree_prepend(b, behind, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rest, 0));
+        }
+        specdec__tree_prepend(b, first, all);
+        rule = specdec__build_rule(b);
+        if (!specdec__build_expression(b, rule, behind))
+            return 0;
+        b->nullable.data[rule] = !least && (!rest || b->nullable.data[rest]);
+        rest = rule;
+    }
+    if (m->least == 1)
+        *empty = 0;
+    if (m->least > (required > 1 ? required : 1) || m->most < m->names.count) {
+        specdec__schema_fail(s, m->owner, m->least > required ? "minProperties" : "maxProperties",
+                             SPECDEC_ERROR_UNSUPPORTED, "it is not supported where calls are no JSON");
+        return 0;
+    }
+    return b->failed || (!b->tree.data[first + SPECDEC__TREE_CHILD] && !*empty) ? 0 : first;
+}
+
+/* Objects whose members are written so: arguments, or within values that are no JSON. */
+static void specdec__written_objects(specdec__schema *s, specdec__members *m)
+{
+    specdec__build *b = s->b;
+    const int braces = s->style == SPECDEC__STYLE_LITERAL;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    int empty = 0;
+    uint32_t rule, members = specdec__written_members(s, m, &empty);
+
+    if (b->failed || !members)
+        return;
+    if (braces)
+        specdec__literal_byte(s, all, '{');
+    if (b->tree.data[members + SPECDEC__TREE_CHILD])
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, members, !empty, 1));
+    if (braces)
+        specdec__literal_byte(s, all, '}');
+    rule = specdec__build_rule(b);
+    if (!specdec__build_expression(b, rule, all))
+        return;
+    s->empty |= empty && !braces;
+    specdec__schema_way(s, b->rules.data[rule]);
+}
+
 /* Objects that obey all facts. */
 static void specdec__schema_objects(specdec__schema *s)
 {
@@ -32238,6 +32842,10 @@ static void specdec__schema_objects(specdec__schema *s)
     if (!specdec__members_read(s, m))
         return;
     specdec__members_spell(s, m);
+    if (b->raw) {
+        specdec__written_objects(s, m);
+        return;
+    }
     specdec__members_sort(s, m);
     count = m->names.count;
     sets = specdec__build_scratch(b, 2 * (size_t)count + 1);
@@ -32424,56 +33032,104 @@ static void specdec__schema_expand(specdec__schema *s)
 /* The rule of all listed values and words; 0: there are none. */
 static uint32_t specdec__schema_literals(specdec__schema *s)
 {
-    static const char *const words[] = {"null", "false", "true"};
     specdec__build *b = s->b;
     const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
     uint32_t i, rule;
 
     for (i = 0; i < 3; i++)
         if (s->simple >> i & 1)
-            specdec__tree_prepend(b, any, specdec__tree_text(b, (const unsigned char *)words[i], strlen(words[i])));
-    for (i = 0; i < s->literals.count && !b->failed; i++)
-        specdec__tree_prepend(b, any, specdec__literal_tree(s, s->literals.data[i]));
+            specdec__tree_prepend(b, any, specdec__literal_word(s, i));
+    for (i = 0; i < s->literals.count && !b->failed; i++) {
+        const uint32_t node = s->literals.data[i];
+        const uint32_t tree = b->raw && specdec__schema_node(s, node)->kind == SPECDEC__JSON_STRING
+                                  ? 0 : specdec__literal_tree(s, node);
+
+        if (tree)
+            specdec__tree_prepend(b, any, tree);
+    }
     if (b->failed || !b->tree.data[any + SPECDEC__TREE_CHILD])
         return 0;
     rule = specdec__build_rule(b);
     return specdec__build_expression(b, rule, any) ? b->rules.data[rule] : 0;
 }
 
+/* Listed strings that are written as they are, as one way. */
+static void specdec__schema_raw_literals(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    specdec__dfa d;
+    uint32_t i;
+
+    for (i = 0; b->raw && i < s->literals.count && !b->failed; i++) {
+        size_t size;
+        const unsigned char *text = specdec__schema_node(s, s->literals.data[i])->kind == SPECDEC__JSON_STRING
+                                        ? specdec__schema_spelled(s, s->literals.data[i], &size) : NULL;
+
+        if (text)
+            specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
+    }
+    if (!b->failed && b->tree.data[any + SPECDEC__TREE_CHILD] && specdec__strings_tree(b, &d, any) &&
+        (!s->doubtful || specdec__raw_without(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
+        specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
+}
+
+/* Begins a conjunction: what its style says. */
+static void specdec__schema_style(specdec__schema *s, const uint32_t *conjunction)
+{
+    static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
+                                     SPECDEC__TYPE_ALL & ~SPECDEC__TYPE_STRING, SPECDEC__TYPE_ALL};
+    const uint32_t style = conjunction[SPECDEC__CONJUNCTION_STYLE];
+
+    s->style = style;
+    s->tool = conjunction[SPECDEC__CONJUNCTION_TOOL];
+    s->types = types[style];
+    s->within = style == SPECDEC__STYLE_LITERAL ? style : (uint32_t)SPECDEC__STYLE_JSON;
+    s->b->raw = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
+                (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
+    s->doubtful = style == SPECDEC__STYLE_TEXT &&
+                  specdec__written_doubtful(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+    s->empty = 0;
+}
+
 /* Builds the rule of a conjunction. */
 static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->b;
-    const uint32_t first = s->conjunctions.data[3 * conjunction], count = s->conjunctions.data[3 * conjunction + 1];
-    const uint32_t rule = s->conjunctions.data[3 * conjunction + 2];
+    const uint32_t *words = specdec__schema_conjunction(s, conjunction);
+    const uint32_t first = words[SPECDEC__CONJUNCTION_FIRST], count = words[SPECDEC__CONJUNCTION_COUNT];
+    const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
 
     s->facts.count = s->branches.count = s->pending.count = s->seen.count = 0;
     s->branch_at = s->depth = s->shapes = s->simple = 0;
-    s->types = SPECDEC__TYPE_ALL;
     s->literals.count = s->ways.count = 0;
+    specdec__schema_style(s, words);
     for (i = 0; i < count; i++)
         specdec__vector_push(b, &s->pending, s->terms.data[first + i]);
     specdec__schema_expand(s);
     if (b->failed)
         return;
     specdec__schema_way(s, specdec__schema_literals(s));
+    specdec__schema_raw_literals(s);
     if (s->simple & SPECDEC__TYPE_STRING)
-        specdec__schema_way(s, b->quote);
+        specdec__schema_way(s, b->raw ? b->rules.data[specdec__raw_any(s)] : b->quote);
     if (s->simple & SPECDEC__TYPE_FRACTION)
         specdec__schema_way(s, b->rules.data[s->number_rule]);
     else if (s->simple & SPECDEC__TYPE_INTEGER)
         specdec__schema_way(s, b->rules.data[s->integer_rule]);
     if (b->failed)
         return;
+    b->nullable.data[rule] = s->empty != 0;
     if (s->ways.count == 1) {
         b->rules.data[rule] = s->ways.data[0];
         return;
     }
-    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN, 2 + 2 * s->ways.count);
+    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | (s->empty ? SPECDEC__VERTEX_FINAL : 0),
+                                 2 + 2 * s->ways.count);
     for (i = 0; i < s->ways.count && !b->failed; i++) {
         const uint32_t state = s->ways.data[i];
-        uint32_t called = state == b->quote ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
+        uint32_t called = state == b->quote && !b->raw ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
                           : state == b->rules.data[s->integer_rule] ? s->integer_rule : specdec__build_rule(b);
 
         if (b->failed)
@@ -32490,9 +33146,11 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
 /* An error that has no keyword yet is that of a conjunction. */
 static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
 {
-    if (s->bad_key || s->bad_node || !s->conjunctions.data[3 * conjunction + 1])
+    const uint32_t *words = specdec__schema_conjunction(s, conjunction);
+
+    if (s->bad_key || s->bad_node || !words[SPECDEC__CONJUNCTION_COUNT])
         return;
-    s->bad_node = s->terms.data[s->conjunctions.data[3 * conjunction]] >> 1;
+    s->bad_node = s->terms.data[words[SPECDEC__CONJUNCTION_FIRST]] >> 1;
     s->bad_key = key;
 }
 
@@ -32546,8 +33204,9 @@ static int specdec__schema_conjunctions(specdec__schema *s)
     specdec__build *b = s->b;
     uint32_t i;
 
-    for (i = 0; i < s->conjunctions.count / 3 && !b->failed; i++)
+    for (i = 0; i < specdec__schema_conjunction_count(s) && !b->failed; i++)
         specdec__schema_build(s, i);
+    b->raw = 0;
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
             specdec__schema_blame(s, i - 1,
@@ -32569,8 +33228,8 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     if (!specdec__schema_conjunctions(s))
         return;
     specdec__build_finish(b, root, s->free_space);
-    for (i = 0; b->crowd && i < s->conjunctions.count / 3; i++)
-        if (b->rules.data[s->conjunctions.data[3 * i + 2]] == b->crowd)
+    for (i = 0; b->crowd && i < specdec__schema_conjunction_count(s); i++)
+        if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowd)
             specdec__schema_blame(s, i, "anyOf, oneOf or not");
 }
 
@@ -32581,8 +33240,6 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-
-#define SPECDEC__TOOLS_NAMED 1u /* the byte between a name and its arguments, where their mark is read elsewhere */
 
 /* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
    the part has it. */
@@ -32621,6 +33278,13 @@ static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_
                ? parameters : 0;
 }
 
+/* Are arguments of this form written otherwise than as a JSON object? */
+static int specdec__tools_written(const specdec__calls *row)
+{
+    return row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_PYTHON ||
+           row->form == SPECDEC__CALLS_BRACES;
+}
+
 /* Is a tool among those that are chosen? */
 static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
@@ -32632,26 +33296,109 @@ static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const 
     return !count;
 }
 
+/* Appends a text as it stands. */
+static void specdec__tools_text(specdec__schema *s, uint32_t all, const char *text)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
+}
+
+/* Appends what an expression describes. */
+static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *expression)
+{
+    specdec__source source;
+    specdec__vector none;
+
+    memset(&source, 0, sizeof source);
+    memset(&none, 0, sizeof none);
+    source.text = (const unsigned char *)expression;
+    source.size = strlen(expression);
+    specdec__tree_prepend(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
+}
+
+static void specdec__tools_space(specdec__schema *s, uint32_t all)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+}
+
+/* What a form writes around a name, up to the arguments, and behind these. */
+static void specdec__tools_before(specdec__schema *s, uint32_t all)
+{
+    const specdec__calls *row = s->calls;
+
+    if (row->id) { /* a number of the call */
+        specdec__tools_match(s, all, "[^<]{1,40}");
+        specdec__tools_text(s, all, row->id);
+    }
+    if (row->flags & SPECDEC__CALLS_PATH)
+        specdec__tools_text(s, all, "functions.");
+    if (row->form == SPECDEC__CALLS_PYTHON)
+        specdec__tools_match(s, all, "(\\[[ \\n]?)?");
+}
+
+static void specdec__tools_between(specdec__schema *s, uint32_t all)
+{
+    const specdec__calls *row = s->calls;
+
+    if (row->flags & SPECDEC__CALLS_PATH)
+        specdec__tools_match(s, all, ":\\d{1,4}");
+    if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
+        specdec__tools_match(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
+    specdec__tools_text(s, all, row->middle);
+    if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
+        specdec__tools_space(s, all);
+}
+
+static void specdec__tools_behind(specdec__schema *s, uint32_t all)
+{
+    const specdec__calls *row = s->calls;
+
+    if (row->form == SPECDEC__CALLS_PAIRS) {
+        specdec__tools_space(s, all);
+        specdec__tools_text(s, all, row->close);
+    } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
+        specdec__literal_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
+    } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* its message ends with this mark, not with the arguments */
+        const uint32_t mark = specdec__tree_add(s->b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+        specdec__tools_text(s, mark, row->close);
+        specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, mark, 0, 1));
+    }
+}
+
 /* A call of a tool, from behind the mark that begins it to the end of its arguments. rule 0: it has none. */
-static uint32_t specdec__tools_call(specdec__schema *s, const specdec__calls *row, uint32_t name, uint32_t rule)
+static uint32_t specdec__tools_call(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->b;
+    const specdec__calls *row = s->calls;
     const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
     const specdec__bytes raw = specdec__json_raw(&s->j, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
-    if (json)
+    if (json) {
         specdec__tools_literal(s, all, strchr(row->begin, '{'));
-    specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
-    specdec__literal_byte(s, all, json ? '"' : SPECDEC__TOOLS_NAMED);
-    if (json)
+        specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
+        specdec__literal_byte(s, all, '"');
         specdec__tools_literal(s, all, row->behind + 1);
+    } else {
+        size_t size;
+        const unsigned char *text;
+
+        b->raw = 1;
+        text = specdec__schema_spelled(s, name, &size);
+        b->raw = 0;
+        specdec__tools_before(s, all);
+        if (text)
+            specdec__tree_prepend(b, all, specdec__tree_text(b, text, size));
+        specdec__tools_between(s, all);
+    }
     if (rule)
         specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
-    else
+    else if (!specdec__tools_written(row))
         specdec__tools_literal(s, all, "{}");
     if (json)
         specdec__tools_literal(s, all, "}");
+    else
+        specdec__tools_behind(s, all);
     return all;
 }
 
@@ -32668,6 +33415,29 @@ static int specdec__tools_lists(const specdec__calls *row)
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 
+/* Puts what is known of arguments into the constraint. */
+static void specdec__tools_kinds(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    const uint32_t count = s->kinds.count / (SPECDEC__KIND_WORDS + 1);
+    const uint32_t at = count ? specdec__build_words(b, count * SPECDEC__KIND_WORDS) : 0;
+    uint32_t i;
+
+    for (i = 0; i < count && !b->failed; i++) {
+        memcpy(b->words + at + i * SPECDEC__KIND_WORDS, s->kinds.data + i * (SPECDEC__KIND_WORDS + 1), 8);
+        b->words[at + i * SPECDEC__KIND_WORDS + 2] = specdec__written_known(s, i * (SPECDEC__KIND_WORDS + 1));
+    }
+    b->kinds = at;
+    b->kind_count = b->failed ? 0 : count;
+}
+
+/* Tells a splitter what settings.calls knows of arguments; NULL: nothing. */
+static SPECDEC__UNUSED void specdec__tools_tell(specdec_splitter *splitter, const specdec_constraint *calls)
+{
+    splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->kinds : NULL;
+    splitter->kind_count = calls ? (int)calls->kind_count : 0;
+}
+
 /* Compiles the calls of tools, a JSON array as requests have it, for a row of the table of calls. */
 static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
                                    size_t size)
@@ -32678,10 +33448,11 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
 
     if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
         return;
-    if (!row || (row->form > SPECDEC__CALLS_NAMED && row->form != SPECDEC__CALLS_CHANNEL)) {
-        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "calls of this form are not constrained");
+    if (!row) {
+        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
         return;
     }
+    s->calls = row;
     if (specdec__schema_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, 0)->count) {
         specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
         return;
@@ -32693,6 +33464,8 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
 
         if (!b->failed && schema && specdec__tools_chosen(s, name, source->choices, source->choice_count)) {
             specdec__vector_push(b, &s->roots, schema);
+            s->within = specdec__tools_written(row) ? SPECDEC__STYLE_ARGUMENTS : SPECDEC__STYLE_JSON;
+            s->tool = name;
             specdec__vector_push(b, &rules, specdec__schema_rule(s, &term, 1));
         } else {
             specdec__vector_push(b, &rules, 0);
@@ -32704,14 +33477,15 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     for (tool = 0; specdec__schema_each(s, 0, &tool) && !b->failed; i++) {
         specdec__tools_schema(s, tool, &name);
         if (specdec__tools_chosen(s, name, source->choices, source->choice_count))
-            specdec__tree_prepend(b, any, specdec__tools_call(s, row, name, rules.data[i]));
+            specdec__tree_prepend(b, any, specdec__tools_call(s, name, rules.data[i]));
     }
     if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD]) {
         specdec__build_fail(b, SPECDEC_ERROR_FORMAT, "no tool has such a name");
         return;
     }
     all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+    if (row->form != SPECDEC__CALLS_CHANNEL)
+        specdec__tools_space(s, all);
     if (specdec__tools_lists(row)) { /* which has begun already before the second call */
         const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
 
@@ -32721,6 +33495,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     }
     specdec__tree_prepend(b, all, any);
     specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+    specdec__tools_kinds(s);
     if (specdec__build_expression(b, root, all))
         specdec__build_finish(b, root, s->free_space);
 }
@@ -45823,6 +46598,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
 #define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
 
+enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
+
 struct specdec__constrained;
 
 /* What all sequences of an engine use in turn. */
@@ -45838,6 +46615,8 @@ typedef struct specdec__masker {
     int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5) tokens of these */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
+    int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
+    int mark_count;            /* -1: not looked for yet */
     const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
     int base, path_count;
     int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
@@ -45856,6 +46635,7 @@ typedef struct specdec__constrained {
     int end_count;
     int from;                  /* the token at which the constraint begins */
     int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
+    int spelled;               /* marks count as their spelling */
     int length;                /* state[0] is behind so many tokens, */
     int32_t last;              /* of which this is the last; -1: there is none */
     specdec_constraint_state *state; /* (2) */
@@ -45882,6 +46662,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     memset(&made, 0, sizeof made);
     made.vocab = vocab;
     made.vocab_size = vocab_size;
+    made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
         bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
@@ -45939,6 +46720,17 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
             specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
 }
 
+/* Is a token a mark of calls that counts as its spelling? */
+static int specdec__constrained_marks(const specdec__constrained *c, int32_t token)
+{
+    int i;
+
+    for (i = 0; c->spelled && i < c->masker->mark_count; i++)
+        if (c->masker->marks[i] == token)
+            return 1;
+    return 0;
+}
+
 /* The bytes that a token adds to the text behind `previous`; none: it is no text. */
 static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
@@ -45947,6 +46739,8 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
+    if (specdec__constrained_marks(c, token))
+        return specdec__vocab_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->at[token];
     bytes.size = trie->at[token + 1] - trie->at[token];
     if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
@@ -45983,7 +46777,7 @@ SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at)
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
-    c->anchored = 0;
+    c->anchored = c->spelled = 0;
     c->length = -1;
     if (c->masker && c->masker->owner == c)
         c->masker->owner = NULL;
@@ -46112,7 +46906,8 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
-                          specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL, tokens,
+                          (specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
+                              (c->spelled ? SPECDEC_TOKENIZE_SPECIAL : 0), NULL, tokens,
                           4 * SPECDEC__FORCED_BYTES + 5, &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
         return -1;
     first = specdec__constrained_bytes(c, previous, tokens[0]);
@@ -46150,6 +46945,9 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
             if (specdec__vertex_complete(c->constraint, state))
                 m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
         }
+    for (i = 0; c->spelled && (int)i < m->mark_count; i++)
+        if (specdec__constrained_takes(c, state, previous, m->marks[i]))
+            m->mask[m->marks[i] / 32] |= 1u << m->marks[i] % 32;
     for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
         if (m->trie->at[i + 1] > m->trie->at[i] && m->trie->text[m->trie->at[i]] == ' ') {
             m->mask[i / 32] &= ~(1u << i % 32);
@@ -47956,7 +48754,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->lead = model->reads.joined;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
+    room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
+                                                             again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
@@ -51196,6 +51995,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     t->constrained.constraint = c->constraint;
     t->constrained.hash = c->hash;
     t->constrained.anchored = c->anchored;
+    t->constrained.spelled = c->spelled;
     t->constrained.length = c->length;
     t->constrained.last = c->last;
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
@@ -57763,6 +58563,18 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
+/* Finds the control tokens that the model's marks are written with. */
+static void specdec__part_marks(const specdec *t, specdec__masker *m)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    uint32_t i;
+
+    for (m->mark_count = 0, i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
+        if (!specdec__vocab_is_end(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
+            specdec__answer_shows(&t->splitter, specdec__vocab_text(v, v->specials[i])))
+            m->marks[m->mark_count++] = (int32_t)v->specials[i];
+}
+
 /* Within a call the sequence obeys settings.calls, from where its mark was written, behind it not. What is in stock was
    decoded otherwise. */
 static void specdec__part_obeys(specdec *t)
@@ -57770,7 +58582,6 @@ static void specdec__part_obeys(specdec *t)
     specdec_splitter *s = &t->splitter;
     const specdec_constraint *calls = t->settings.calls;
     const char *before = s->started > 1 ? specdec__answer_bare[s->started - 2] : "";
-    const char named = (char)SPECDEC__TOOLS_NAMED;
     const size_t since = (size_t)s->since;
     specdec_constraint_state *state = &t->constrained.state[1];
 
@@ -57778,22 +58589,20 @@ static void specdec__part_obeys(specdec *t)
         return;
     if (s->started) { /* what is behind the mark has been read */
         specdec__vertex_begin(calls, state);
-        if (s->started < 0 &&
-            (specdec_constraint_advance(calls, state, s->note + s->name_at, (size_t)s->name_size) <
-                 (size_t)s->name_size || !specdec_constraint_advance(calls, state, &named, 1)))
-            s->started = 0; /* the model has named no tool */
-        else if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
-                 specdec_constraint_advance(calls, state, s->input - since, since) < since)
-            s->started = 0;
-        if (!s->started)
+        if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
+            specdec_constraint_advance(calls, state, s->input - since, since) < since) {
+            specdec__answer_no_call(s);
             return;
+        }
     }
     if (t->handed_out < t->count)
         specdec__engine_unstock(t);
     t->in_call = s->started != 0;
     specdec__stream_obey(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
-    t->constrained.anchored = t->in_call;
+    t->constrained.anchored = t->constrained.spelled = t->in_call;
+    if (t->constrained.masker->mark_count < 0)
+        specdec__part_marks(t, t->constrained.masker);
 }
 
 /* The next part. What was handed out of the answer as bytes is taken apart first. */
@@ -57810,6 +58619,8 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         specdec__answer_begin(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
         t->parts = 1;
     }
+    if (SPECDEC__CONSTRAINTS)
+        specdec__tools_tell(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next(&t->splitter, part))
             return SPECDEC_OK;
@@ -61028,7 +61839,10 @@ SPECDEC__LANE void X(soften)(const specdec__softening *s)
     }
 }
 
-/* --- loops over a vocabulary, in a form that compilers vectorise -------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/lanes_rows: loops over rows of logits, in a form that compilers vectorise; behind >>kernel/lanes, for each
+ *     instruction set; ends what that begins.
+ * ================================================================================================================== */
 
 /* The largest of x (count); NaN does not count; -infinity if there is nothing else. */
 SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
