@@ -354,7 +354,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-b", PROGRAM_FIELD, c, "batch", NULL, 0, 0},
         {"--kv", PROGRAM_FIELD, c, "kv", NULL, 0, 0},
         {"--isa", PROGRAM_ISA, &c->isa, "NAME", "instruction set (the best)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from (auto)", 0, 0},
         {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic", "the draft model's trees (auto)", 0, 0},
         {"--retrieval", PROGRAM_FIELD, c, "retrieval", NULL, 0, 0},
         {"--retrieval-chunk", PROGRAM_FIELD, c, "retrieval_chunk", NULL, 0, 0},
