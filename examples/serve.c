@@ -283,8 +283,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--min-p", PROGRAM_FIELD, c, "min_p", NULL, 0, 0},
         {"--repeat-penalty", PROGRAM_FIELD, c, "repetition_penalty", NULL, 0, 0},
         {"--repeat-last-n", PROGRAM_FIELD, c, "repetition_window", NULL, 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; MTP layers of the model;\n"
+         "a part of a long text, read by the model itself; repetition (auto)", 0, 0},
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how a conversation is put (as the model says)", 0, 0},
         {"--kv", PROGRAM_FIELD, c, "kv", NULL, 0, 0},
         {"--in-place", PROGRAM_FIELD, c, "weights_in_place", NULL, 0, 0},
