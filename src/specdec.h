@@ -104,8 +104,8 @@
          mask
      >>cache/ state kv reserve bytes
      >>forward/ context screen multiply rows latent streams attention recurrent block step
-     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
-         draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall
+     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft short
+         levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall
          drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
@@ -241,6 +241,7 @@
 #include "speculation/constrained.h"
 #include "speculation/row.h"
 #include "speculation/draft.h"
+#include "speculation/short.h"
 #include "speculation/levels.h"
 #include "speculation/draft_model.h"
 #include "speculation/draft_heads.h"

@@ -358,6 +358,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic", "the draft model's trees (auto)", 0, 0},
         {"--retrieval", PROGRAM_FIELD, c, "retrieval", NULL, 0, 0},
         {"--retrieval-chunk", PROGRAM_FIELD, c, "retrieval_chunk", NULL, 0, 0},
+        {"--draft-vocabulary", PROGRAM_FIELD, c, "draft_vocabulary", NULL, 0, 0},
         {"--tree-size", PROGRAM_FIELD, c, "tree_size", NULL, 0, 0},
         {"--tree-depth", PROGRAM_FIELD, c, "tree_depth", NULL, 0, 0},
         {"--in-place", PROGRAM_FIELD, c, "weights_in_place", NULL, 0, 0},
