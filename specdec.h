@@ -98,7 +98,7 @@
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
          lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer splitter template
          template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
@@ -18811,7 +18811,7 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/answer: answers taken apart: content, thoughts, calls of tools, by tables of the marks that models write.
+ * >>text/answer: how models write answers: tables of the marks around thoughts and calls of tools.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -18965,7 +18965,14 @@ static const specdec__thoughts *specdec__answer_thoughts(const char *name)
     return NULL;
 }
 
-/* ---- The splitter: a machine that takes one byte after the other. */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/splitter: answers taken apart: content, thoughts, calls of tools. A machine that takes one byte after the
+ *     other.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 enum {
     SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */

@@ -98,7 +98,7 @@
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
          lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer splitter template
          template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
@@ -182,6 +182,7 @@
 #include "text/decode.h"
 #include "text/stop.h"
 #include "text/answer.h"
+#include "text/splitter.h"
 #include "text/template.h"
 #include "text/template_write.h"
 #include "text/template_method.h"
