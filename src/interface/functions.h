@@ -183,7 +183,8 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
     SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
     SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as requests have
-                                   it; choices, if there are any, are the names of those that may be called */
+                                   it; choices, if there are any, are the names of those that may be called. In the
+                                   form of `calls`, whichever that is */
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
