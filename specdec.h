@@ -49625,7 +49625,8 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     specdec__context *c = &m->context;
     const specdec__block *b = &c->model->block;
     specdec__view *view = &m->views[p->at];
-    const int rows = specdec__max_int(specdec__min_int(b->size - b->first, p->levels - 1), 1);
+    const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
+    const int rows = specdec__min_int(b->size - b->first, deepest);
     specdec__batch batch = specdec__forward_alone(c, view, 0, b->size);
     specdec_result result;
     int i;
