@@ -98,14 +98,14 @@
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
          lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer splitter template
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
          template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
      >>forward/ context screen multiply rows latent streams attention recurrent block step
-     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft short
-         levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall
+     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
+         draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall
          drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
@@ -506,8 +506,6 @@ typedef struct specdec_config {
     specdec_screening screening;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
-    int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies with, those of frequent tokens,
-                                   copied; 0: a sixteenth, at least 4096, where and while that pays; -1: all */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
                                    to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
@@ -617,8 +615,6 @@ typedef struct specdec_config {
     X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
       "tokens of a long text that triforce looks at; auto: only with this; 0: an eighth of the context (0)") \
     X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
-    X("draft_vocabulary", draft_vocabulary, INTEGER, -1, 1 << 24, NULL, \
-      "tokens that drafters choose among, those that are frequent; 0: where that pays; -1: all (0)") \
     X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
       "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
     X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
@@ -1324,8 +1320,7 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
     SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
     SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as requests have
-                                   it; choices, if there are any, are the names of those that may be called. In the
-                                   form of `calls`, whichever that is */
+                                   it; choices, if there are any, are the names of those that may be called */
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
@@ -18811,7 +18806,7 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/answer: how models write answers: tables of the marks around thoughts and calls of tools.
+ * >>text/answer: answers taken apart: content, thoughts, calls of tools, by tables of the marks that models write.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -18965,14 +18960,7 @@ static const specdec__thoughts *specdec__answer_thoughts(const char *name)
     return NULL;
 }
 
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
- * >>text/splitter: answers taken apart: content, thoughts, calls of tools. A machine that takes one byte after the
- *     other.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
+/* ---- The splitter: a machine that takes one byte after the other. */
 
 enum {
     SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */
@@ -34965,6 +34953,9 @@ typedef struct specdec__reads {
     const float *token_norm, *state_norm; /* (embedding), (width): of a block that predicts; else NULL */
     const float *after;             /* (embedding) weights of a norm behind the matrix; NULL: none */
     specdec__matrix out;            /* of an assistant, (width, embedding): of its last norm, what stands for a state */
+    int centroids, nearest;         /* then its output has a row for each of so many centroids, 0: for each token; and
+                                       of a row of states so many of them tell which tokens have logits */
+    const int32_t *order;           /* (vocabulary): the tokens of the first centroid, of the next one, ... */
     const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
     int layers[SPECDEC__MAX_READS]; /* (count) */
     int count, width;               /* width: of the target */
@@ -36932,6 +36923,69 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     return SPECDEC_OK;
 }
 
+/* Finds a tensor whose name has this word in it. */
+static int specdec__model_find_word(const specdec__model *m, const char *word, char *name, size_t size)
+{
+    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    const size_t length = strlen(word);
+    uint64_t i;
+    size_t k;
+
+    c.at = m->gguf.tensors_at;
+    for (i = 0; i < m->gguf.tensor_count; i++) {
+        const specdec__bytes found = specdec__gguf_skip(&m->gguf, &c, 1);
+
+        for (k = 0; found.size < size && k + length <= found.size; k++)
+            if (!memcmp(found.data + k, word, length)) {
+                memcpy(name, found.data, found.size);
+                name[found.size] = 0;
+                return 1;
+            }
+    }
+    return 0;
+}
+
+/* Binds the centroids of an assistant, if its file has them: in place of the output matrix, whose rows are read one by
+   one then. */
+static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec__gguf_tensor t, order;
+    char centroids[96], name[96];
+    int32_t *ids;
+    int i, found, wide;
+
+    if (!specdec__model_find_word(m, "centroid", centroids, sizeof centroids) ||
+        !specdec__model_find_word(m, "ordering", name, sizeof name) ||
+        !specdec__model_find_tensor(m, centroids, &t) || !specdec__model_find_tensor(m, name, &order))
+        return SPECDEC_OK;
+    wide = order.type == SPECDEC__TYPE_I64 ? 8 : 4;
+    if (t.shape[1] < 1 || t.shape[1] > (uint64_t)m->vocab_size || m->vocab_size % (int)t.shape[1])
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu rows for a vocabulary of %d", centroids,
+                             (unsigned long long)t.shape[1], m->vocab_size);
+    if ((order.type != SPECDEC__TYPE_I32 && wide == 4) || order.size != (size_t)m->vocab_size * (size_t)wide)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d integers", name, m->vocab_size);
+    reads->centroids = (int)t.shape[1];
+    reads->nearest = specdec__model_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
+                                          specdec__min_int(32, reads->centroids));
+    if (r.result || (r.result = specdec__model_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
+                                                      &found, error)) != SPECDEC_OK)
+        return r.result;
+    ids = SPECDEC__TAKE(arena, int32_t, m->vocab_size);
+    for (i = 0; i < m->vocab_size; i++) {
+        const uint32_t id = specdec__load_u32(order.data + (size_t)i * (size_t)wide);
+
+        if (id >= (uint32_t)m->vocab_size)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s names a token at %d that there is not", name,
+                                 i);
+        if (ids)
+            ids[i] = (int32_t)id;
+    }
+    reads->order = ids;
+    return SPECDEC_OK;
+}
+
 /* Binds what an assistant reads and hands on: see specdec__reads. */
 static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
 {
@@ -37004,6 +37058,8 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
     if (b->mask >= m->vocab_size)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "mask_token_id %d, the vocabulary has %d", (int)b->mask,
                              m->vocab_size);
+    if (b->candidates > rows)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "selector_top_k %d of %d tokens", b->candidates, rows);
     if (!b->candidates)
         return specdec__model_bind_markov(m, rows, arena, error);
     rank = specdec__model_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
@@ -37283,6 +37339,9 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     specdec__model_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
+    if (SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
+        (r = specdec__model_bind_centroids(m, arena, error)) != SPECDEC_OK)
+        return r;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
     if (SPECDEC__PIPE && m->bare)
@@ -39744,6 +39803,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
@@ -47694,208 +47754,6 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>speculation/short: a short vocabulary of a drafter's own: the rows of its output matrix that are wanted often.
- *
- * A level of a small drafter costs mostly what its output matrix does, of which few rows ever win (FR-Spec: Zhao et al.
- * 2025, arXiv 2502.14856). Copies of some rows lie side by side, those of the first tokens to begin with, since
- * vocabularies list what is frequent first. A token that a text has, and that they lack, takes the place of a row that
- * was not wanted for long (the clock algorithm). Whether drafts are made with them or with the whole matrix is decided
- * by what either was seen to take, and by the share of written tokens that they lacked. No text depends on it.
- * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
-
-#define SPECDEC__SHORT_LEAST 4096     /* rows, where the configuration does not say how many, */
-#define SPECDEC__SHORT_SHARE 16       /* or such a part of all, where that is more */
-#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row which is wanted again and again */
-#define SPECDEC__SHORT_PROBE 256      /* trees between looks at what the other way takes */
-#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* of a token that a drafter with all rows proposes */
-#define SPECDEC__SHORT_MEMORY 0.998   /* what a written token leaves of the weight of older ones */
-
-typedef struct specdec__short {
-    const specdec__matrix *full; /* (tokens, columns) */
-    specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
-    unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
-    int32_t *ids;                /* (rows): whose they are */
-    int32_t *row;                /* (tokens): the row of a token; -1: none */
-    unsigned char *worth;        /* (rows): how often the clock passes over them */
-    unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
-    int32_t *counted;            /* (texts): tokens that were looked at */
-    int hand;                    /* the row that the clock looks at next, falling */
-    int on, trees;               /* whether the rows are in use; trees that were begun */
-    int always;                  /* they are in any case */
-    double rest;                 /* bytes of weights of a level, but for those of the output */
-    double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
-    double levels;               /* of a tree */
-    double written, missed;      /* tokens that were written, and those of them that had no row */
-} specdec__short;
-
-/* Rows that a drafter's output matrix, of so many bytes in all of a level, is to have copies of. wanted: 0: as pays,
-   -1: none. Returns 0 where there are none: where so few would be left out, or read at all, that it does not pay. */
-static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
-{
-    const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
-    const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__QUANT_ROWS);
-    const size_t bytes = full->row_bytes * (size_t)full->rows;
-
-    if (wanted < 0 || rows >= full->rows || (!wanted && (rows > full->rows / 2 || bytes < level / 8)))
-        return 0;
-    return rows;
-}
-
-/* Row `row` becomes a token's. Returns whose it was. */
-static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
-{
-    const int32_t before = s->ids[row];
-
-    s->row[before] = -1;
-    s->row[token] = row;
-    s->ids[row] = token;
-    s->worth[row] = (unsigned char)worth;
-    s->stale[row / SPECDEC__QUANT_ROWS] = 1;
-    return before;
-}
-
-/* Takes what so many rows of a matrix need, for so many texts; level: bytes of weights of a level with all of them. */
-static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
-                                const specdec__vocab *vocab, specdec__arena *arena)
-{
-    const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
-    int i;
-
-    s->full = full;
-    s->matrix = *full;
-    s->matrix.rows = rows;
-    s->matrix.bounds = NULL;
-    s->tiles = (unsigned char *)specdec__arena_reserve(arena, (size_t)(rows / SPECDEC__QUANT_ROWS), tile_bytes,
-                                                       SPECDEC__CACHE_LINE);
-    s->matrix.tiles = s->tiles;
-    s->side_by_side = SPECDEC__TAKE(arena, unsigned char, tile_bytes);
-    s->ids = SPECDEC__TAKE(arena, int32_t, rows);
-    s->row = SPECDEC__TAKE(arena, int32_t, full->rows);
-    s->worth = SPECDEC__TAKE(arena, unsigned char, rows);
-    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__QUANT_ROWS);
-    s->counted = SPECDEC__TAKE(arena, int32_t, texts);
-    s->rest = level > bytes ? (double)(level - bytes) : 0;
-    s->hand = rows - 1;
-    s->on = 1;
-    for (i = 0; s->row && s->ids && i < full->rows; i++)
-        s->row[i] = i < rows ? i : -1;
-    for (i = 0; s->stale && s->ids && i < rows; i++) {
-        s->ids[i] = i;
-        s->stale[i / SPECDEC__QUANT_ROWS] = 1;
-    }
-    for (i = 0; s->counted && i < vocab->end_count && vocab->ends[i] < full->rows; i++)
-        if (s->row[vocab->ends[i]] < 0)
-            specdec__short_put(s, s->hand--, vocab->ends[i], SPECDEC__SHORT_WORTH);
-}
-
-/* A text has a token: it gets a row. Returns the token that has lost its own; -1: none has. */
-static int32_t specdec__short_want(specdec__short *s, int32_t token)
-{
-    const int row = s->row[token];
-
-    if (row >= 0) {
-        s->worth[row] = (unsigned char)specdec__min_int(s->worth[row] + 1, SPECDEC__SHORT_WORTH);
-        return -1;
-    }
-    for (; s->worth[s->hand]; s->hand = s->hand ? s->hand - 1 : s->matrix.rows - 1)
-        s->worth[s->hand]--;
-    return specdec__short_put(s, s->hand, token, 1);
-}
-
-/* Looks at what is new in text number `at`: its tokens up to count, of which those below `vocab` can have rows. whole
-   (vocab): logits of all tokens, which become -infinity for those that have lost their rows. */
-static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
-{
-    int i = specdec__min_int(s->counted[at], count);
-    const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
-
-    for (; i < count; i++) {
-        int32_t lost;
-
-        if (text[i] < 0 || text[i] >= s->full->rows || text[i] >= vocab)
-            continue;
-        if (writes) {
-            s->written = SPECDEC__SHORT_MEMORY * s->written + 1;
-            s->missed = SPECDEC__SHORT_MEMORY * s->missed + (s->row[text[i]] < 0);
-        }
-        lost = specdec__short_want(s, text[i]);
-        if (lost >= 0 && lost < vocab)
-            whole[lost] = specdec__float_from_bits(0xff800000u);
-    }
-    s->counted[at] = count;
-}
-
-/* Copies the rows of all tiles that are stale. */
-static void specdec__short_copy(specdec__short *s)
-{
-    const specdec__matrix *m = &s->matrix;
-    const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
-    int t, i;
-
-    for (t = 0; t < m->rows / SPECDEC__QUANT_ROWS; t++) {
-        if (!s->stale[t])
-            continue;
-        for (i = 0; i < SPECDEC__QUANT_ROWS; i++)
-            memcpy(s->side_by_side + (size_t)i * m->row_bytes,
-                   s->full->file + (size_t)s->ids[t * SPECDEC__QUANT_ROWS + i] * m->row_bytes, m->row_bytes);
-        specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__QUANT_ROWS, blocks,
-                                  s->tiles + (size_t)t * tile_bytes);
-        s->stale[t] = 0;
-    }
-}
-
-/* Seconds of a level with the rows (1) or with the whole matrix (0): as seen, or in proportion to the other's bytes. */
-static double specdec__short_seconds(const specdec__short *s, int on)
-{
-    const double row = (double)s->full->row_bytes;
-    const double bytes[2] = {s->rest + row * s->full->rows, s->rest + row * s->matrix.rows};
-
-    return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
-}
-
-/* Tokens a second that trees promise whose levels take so long, when such a share of the tokens has rows; step: seconds
-   that the target takes for each. */
-static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
-{
-    const double depth = s->levels > 1 ? s->levels : 1;
-    double tokens = 1, path = 1, i;
-
-    for (i = 0; i < depth; i++)
-        tokens += path *= SPECDEC__SHORT_ACCEPTANCE * share;
-    return tokens / (step + depth * level);
-}
-
-/* Decides how the next tree is drafted; step: seconds of a step of the target, 0: unknown. */
-static void specdec__short_choose(specdec__short *s, double step)
-{
-    const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
-    int on = 1;
-
-    if (s->always)
-        return;
-    if (s->seconds[0] > 0 || s->seconds[1] > 0)
-        on = specdec__short_promise(s, specdec__short_seconds(s, 1), share, step) >=
-             specdec__short_promise(s, specdec__short_seconds(s, 0), 1, step);
-    if (++s->trees % SPECDEC__SHORT_PROBE == 8) /* so that both are known */
-        on = !on;
-    s->on = on;
-}
-
-/* A level took so long. */
-static void specdec__short_see(specdec__short *s, double seconds)
-{
-    double *mean = &s->seconds[s->on];
-
-    if (*mean > 0 && seconds > 2 * *mean)
-        seconds = 2 * *mean;
-    *mean += (seconds - *mean) / (*mean > 0 ? 8 : 1);
-}
-
-SPECDEC__FOR_SPEED
-
-/* =====================================================================================================================
  * >>speculation/levels: drafting level by level.
  * ================================================================================================================== */
 
@@ -47906,12 +47764,9 @@ typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
-    specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
-    specdec__context *context; /* what runs */
     const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
     int id_count;
     float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
-    int runs;          /* levels of the tree at hand, but for the root */
     int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
     int capacity;
     const float *logits; /* rows of what was run last, `stride` floats apart */
@@ -48143,37 +47998,14 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     specdec__levels *m = (specdec__levels *)d->state;
     int32_t *nodes = specdec__draft_nodes(m, p);
     specdec_result result;
-    double start;
     int i;
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
-    start = m->own ? specdec__os_seconds() : 0;
     result = m->run(d, p, candidates, from, count, error);
-    if (m->own && !result) {
-        specdec__short_see(m->own, specdec__os_seconds() - start);
-        m->runs++;
-    }
     for (i = 0; result && i < count; i++)
         nodes[candidates[i]] = -1;
     return result;
-}
-
-/* A tree is begun: with which rows of the output matrix it is drafted. */
-static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
-{
-    specdec__short *s = m->own;
-
-    specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
-    s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
-    m->runs = 0;
-    specdec__short_choose(s, 4 * p->patience);
-    if (s->on)
-        specdec__short_copy(s);
-    m->ids = s->on ? s->ids : NULL;
-    m->id_count = s->on ? s->matrix.rows : 0;
-    m->context->output = s->on ? &s->matrix : s->full;
-    m->stride = (size_t)m->context->output->rows;
 }
 
 /* Row 0 becomes the root's, and nothing else has been run. */
@@ -48184,8 +48016,6 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
     memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
     m->chooser.sampling = p->sampling;
     m->chooser.constrained = p->constrained;
-    if (m->own)
-        specdec__levels_shorten(m, p);
     return m->begin(d, p, error);
 }
 
@@ -48319,48 +48149,6 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
         m->whole[i] = specdec__float_from_bits(0xff800000u);
     m->capacity = setup->capacity;
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
-}
-
-/* What a level reads, in bytes of weights, with all rows of the output matrix. */
-static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
-{
-    return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
-}
-
-/* The same in levels of the target; less where there is a short vocabulary. */
-static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    const specdec__levels *m = (const specdec__levels *)d->state;
-    double bytes = (double)specdec__levels_bytes(d->model, target);
-
-    if (m && m->own)
-        bytes -= (double)m->own->full->row_bytes * (m->own->full->rows - m->own->matrix.rows);
-    return bytes / (double)target->weight_bytes;
-}
-
-/* Takes a short vocabulary for a drafter that runs a context, where that may pay, or was asked for. */
-static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
-                                       specdec__arena *arena)
-{
-    const specdec__model *target = setup->target->model;
-    const size_t level = specdec__levels_bytes(c->model, target);
-    const int rows = m->id_count ? 0 : specdec__short_rows(c->output, setup->config->draft_vocabulary, level);
-    specdec__short counted, *s;
-    int i;
-
-    m->own = NULL;
-    if (!rows)
-        return;
-    s = SPECDEC__TAKE(arena, specdec__short, 1);
-    m->own = s;
-    memset(&counted, 0, sizeof counted);
-    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->views, level, &target->vocab, arena);
-    if (s)
-        s->always = setup->config->draft_vocabulary > 0;
-    m->context = c;
-    m->whole = SPECDEC__TAKE(arena, float, m->vocab);
-    for (i = 0; m->whole && i < m->vocab; i++)
-        m->whole[i] = specdec__float_from_bits(0xff800000u);
 }
 
 SPECDEC__FOR_SPEED
@@ -48512,6 +48300,12 @@ static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int 
     m->skipped[at] = 0;
 }
 
+/* A token costs what its weights do. */
+static double specdec__draft_model_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    return (double)d->model->weight_bytes / (double)target->weight_bytes;
+}
+
 static int specdec__draft_model_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
@@ -48575,7 +48369,6 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
-    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_model_begin;
     m->levels.run = specdec__draft_model_run;
     return SPECDEC_OK;
@@ -48593,7 +48386,7 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
-    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
+    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
     NULL, NULL, 1, 0};
@@ -48922,6 +48715,14 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
+/* A token costs what the weights do that it passes. */
+static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    const size_t borrowed = d->model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows;
+
+    return (double)(d->model->weight_bytes + borrowed) / (double)target->weight_bytes;
+}
+
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
@@ -49048,7 +48849,6 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
-    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_layer_begin;
     m->levels.run = specdec__draft_layer_run;
     return SPECDEC_OK;
@@ -49057,13 +48857,13 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
     specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
     specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1};
 
 SPECDEC__FOR_SPEED
@@ -49086,6 +48886,10 @@ typedef struct specdec__draft_assistant {
                        by their places */
     float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
     int place, n;   /* of the level under way: where its states go, and how many they are */
+    /* where centroids tell which tokens have logits; else NULL */
+    float *rows;    /* (tree size, vocab): logits */
+    float *row;     /* (threads, embedding): a row of the output */
+    specdec_candidate *nearest; /* (tree size, centroids that are looked at): those of rows; -1: none */
     specdec__context context;
 } specdec__draft_assistant;
 
@@ -49106,7 +48910,64 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* A thread's share of the states that a level makes of its last norm. */
+/* The sum of products of two rows (count, a multiple of 8). Canonical: eight partial sums, then in order. */
+static float specdec__draft_assistant_product(const float *a, const float *b, int count)
+{
+    float sums[8] = {0}, sum = 0;
+    int i, j;
+
+    for (i = 0; i < count; i += 8)
+        for (j = 0; j < 8; j++)
+            sums[j] += a[i + j] * b[i + j];
+    for (j = 0; j < 8; j++)
+        sum += sums[j];
+    return sum;
+}
+
+/* The logits of row i's tokens of its k-th nearest centroid, or none of them any more. */
+static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+{
+    const specdec__context *c = &m->context;
+    const specdec__model *model = c->model;
+    const specdec__matrix *head = &model->token_embedding;
+    const int centroid = m->nearest[i * model->reads.nearest + k].token;
+    const int size = model->vocab_size / model->reads.centroids, width = model->embedding;
+    float *row = m->row + (size_t)thread * (size_t)width;
+    int at;
+
+    for (at = centroid * size; centroid >= 0 && at < (centroid + 1) * size; at++) {
+        const int32_t token = model->reads.order[at];
+        float *out = m->rows + (size_t)i * (size_t)model->vocab_size + (size_t)token;
+
+        *out = specdec__float_from_bits(0xff800000u);
+        if (!keep)
+            continue;
+        specdec__quant_to_float(head->type, head->file + (size_t)token * head->row_bytes, (size_t)width, row);
+        *out = specdec__draft_assistant_product(row, c->h + (size_t)i * (size_t)c->e, width);
+    }
+}
+
+/* A thread's share of the logits of a level by its logits of centroids, which lie where those of tokens would. */
+static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
+{
+    specdec__context *c = &m->context;
+    const int nearest = c->model->reads.nearest, items = m->n * nearest;
+    int i, k, from, end = 0;
+
+    for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
+        for (k = 0; k < nearest; k++)
+            specdec__draft_assistant_cluster(m, thread, i, k, 0);
+        specdec__sample_greedy(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows, nearest,
+                               m->nearest + i * nearest);
+    }
+    if (specdec__pool_barrier(c->pool))
+        return;
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++)
+            specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
+}
+
+/* A thread's share of the states that a level makes of its last norm, and of logits that centroids choose. */
 static void specdec__draft_assistant_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
@@ -49118,7 +48979,8 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
     t.bias = NULL;
     t.stride = specdec__draft_assistant_stride(m);
     t.out = m->inner + (size_t)m->place * t.stride;
-    specdec__forward_project(c, thread, &in, &t, 1);
+    if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
+        specdec__draft_assistant_narrow(m, thread);
 }
 
 /* Runs n rows that have been put, behind the text of a proposal; their states get the places from `place` on. */
@@ -49212,6 +49074,27 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     return SPECDEC_OK;
 }
 
+/* What centroids need. */
+static void specdec__draft_assistant_rows(specdec__draft_assistant *m, int size, int threads, specdec__arena *arena)
+{
+    const specdec__model *model = m->context.model;
+    const size_t all = (size_t)size * (size_t)model->vocab_size;
+    size_t i;
+
+    m->rows = m->row = NULL;
+    if (!model->reads.centroids)
+        return;
+    m->rows = SPECDEC__TAKE(arena, float, all);
+    m->row = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)model->embedding);
+    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest);
+    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest; i++)
+        m->nearest[i].token = -1;
+    for (i = 0; m->rows && i < all; i++)
+        m->rows[i] = specdec__float_from_bits(0xff800000u);
+    m->last.levels.logits = m->rows;
+    m->last.levels.stride = (size_t)model->vocab_size;
+}
+
 static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                     specdec__arena *arena, specdec_error *error)
 {
@@ -49234,6 +49117,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
+    specdec__draft_assistant_rows(m, size, setup->threads, arena);
     m->last.levels.begin = specdec__draft_assistant_begin;
     m->last.levels.run = specdec__draft_assistant_run;
     return SPECDEC_OK;
@@ -49242,7 +49126,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
 static const specdec__drafter_kind specdec__draft_assistant_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
+    NULL, specdec__draft_model_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
     NULL, NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
@@ -49610,6 +49494,9 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     memset(m, 0, sizeof *m);
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
+    if (b->mask >= target->model->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft's mask is token %d, the target has %d",
+                             (int)b->mask, target->model->vocab_size);
     room.most = specdec__max_int(room.most, b->size);
     room.nodes += b->size;
     specdec__levels_init(&m->levels, model, setup, arena);
@@ -49637,7 +49524,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
 static const specdec__drafter_kind specdec__draft_block_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
+    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
     specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
 
 SPECDEC__FOR_SPEED
@@ -51727,12 +51614,12 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
     setup.capacity = specdec__engine_candidates(e, d->kind);
-    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
-    if (e->tune && !result) {
+    if (e->tune) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
+    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
         continue;
     if (d->taps.count && i < SPECDEC__TAPS)

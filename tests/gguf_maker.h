@@ -41,7 +41,8 @@ typedef struct maker_recipe {
     int block, anchored;      /* tokens of a block, where the architecture drafts such [6]; whether its first row is a draft */
     int markov, trusts;       /* rank of a Markov head, 0: none; whether there is a confidence head, too */
     int selector, conv;       /* candidates of a selector, taps of convolutions; 0: none */
-    int sinks;                /* a block's layers have attention sinks */
+    int centroids, nearest;   /* of an assistant: parts of the vocabulary, 0: none; those that are looked at */
+    int sinks, causal;        /* a block's layers have attention sinks; its rows do not see those behind them */
     int varied;               /* not 0: sizes differ from layer to layer: see maker_shape */
     int sharing;              /* layers that read the keys of others, where the architecture has such */
     int nextn;                /* not 0: a block behind the layers that predicts; 2: with an embedding, a norm and an output of its own */
@@ -557,6 +558,8 @@ static inline void maker_blocks_of(maker *m, const maker_recipe *r)
     maker_vector(m, r, "enc.output_norm.weight", r->embedding, 1, 0.3f);
     if (r->anchored)
         maker_bool(m, maker_key(r, ".sample_from_anchor"), 1);
+    if (r->causal)
+        maker_bool(m, maker_key(r, ".attention.causal"), 1);
     if (r->markov) {
         maker_matrix(m, r, "markov_w1.weight", type, rank, r->vocab, 1, -1);
         maker_matrix(m, r, "markov_w2.weight", type, rank, rows, (float)specdec__inverse_root(rank), -1);
@@ -965,6 +968,15 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     if (r.output_type)
         maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.short_rows ? r.short_rows : r.vocab, 3 * (float)specdec__inverse_root(r.embedding),
                      r.may_end ? -1 : 2);
+    if (r.centroids) {
+        maker_tensor *t;
+
+        maker_matrix(m, &r, "nextn.centroids.weight", r.types[0] - 1, r.embedding, r.centroids, (float)specdec__inverse_root(r.embedding), -1);
+        maker_u32(m, maker_key(&r, ".centroid_intermediate_top_k"), (uint32_t)r.nearest);
+        t = maker_add_tensor(m, "nextn.token_ordering", 26, (uint64_t)r.vocab, 0);
+        for (i = 0; i < r.vocab; i++)
+            maker_put_number(&t->data, (uint64_t)(i * 5 % r.vocab), 4);
+    }
     if (r.nextn) /* behind all others, which are as without it */
         maker_nextn(m, &r, type_count, &made);
 }

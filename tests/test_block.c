@@ -37,7 +37,7 @@ static maker_recipe draft_of(const char *architecture, int layers, int type, int
     return r;
 }
 
-enum { PAIRS = 8 };
+enum { PAIRS = 9 };
 static pair pairs[PAIRS];
 
 static void make_block(int i, const char *name, int type)
@@ -89,8 +89,13 @@ static void make_pairs(void)
     pairs[6].draft = draft_of("gemma4-assistant", 6, 9, 1);
     pairs[6].draft.embedding = 32;
     pairs[6].draft.head_dim = 16;
-    make_block(7, "dflash, a chain of one that sees what is before it", 0);
-    pairs[7].draft.block = 2;
+    pairs[8] = pairs[5];
+    pairs[8].name = "assistant whose centroids choose tokens";
+    pairs[8].draft.centroids = 7; /* 301 is 7 * 43 */
+    pairs[8].draft.nearest = 3;
+    make_block(7, "dspark, whose rows see what is before them", 0);
+    pairs[7].draft.causal = 1;
+    pairs[7].draft.markov = 256; /* wider than anything else */
 }
 
 static file make_target(const pair *p)
@@ -541,10 +546,136 @@ static void test_flaws(void)
     check_other_target(5, "lfm2", 6, 64, VOCAB, "the draft reads the keys of the target's last two layers");
 }
 
+/* Files with some numbers changed, or cut off. */
+static void test_damage(void)
+{
+    static maker m;
+    uint64_t random = 21;
+    int k, i, run = 0, tries = quick ? 40 : 400;
+
+    TEST("a damaged draft is refused in words, or drafts, and changes no text");
+    for (k = 0; k < PAIRS; k++) {
+        file target = make_target(&pairs[k]), f;
+        static const int32_t prompt[] = {5, 9, 70, 12};
+        int32_t plain[8], got[8];
+        specdec_config c = config_of(&target, NULL);
+        size_t size;
+        machine t;
+        int fields;
+
+        if (!open_machine(&t, &c))
+            return;
+        CHECK_EQUAL_INT(specdec_prompt_tokens(t.first, prompt, 4), SPECDEC_OK);
+        for (i = 0; i < 8; i++) {
+            const int32_t *tokens;
+            int count;
+
+            CHECK_EQUAL_INT(specdec_step(t.first, &tokens, &count), SPECDEC_OK);
+            plain[i] = tokens[0];
+        }
+        close_machine(&t);
+        maker_begin(&m, &pairs[k].draft);
+        maker_write(&m);
+        fields = m.fields;
+        f.size = size = m.file.size;
+        f.data = (unsigned char *)malloc(size);
+        memcpy(f.data, m.file.data, size);
+        c = config_of(&target, &f);
+        for (i = 0; i < tries; i++) {
+            const maker_field *field = &m.field[maker_random(&random) % (uint64_t)fields];
+            unsigned char old[8];
+            size_t bytes = 0;
+            void *block = NULL;
+            specdec *e = NULL;
+            int n = 0, byte;
+
+            const size_t place = size - 4 - maker_random(&random) % (size / 2) / 4 * 4;
+            unsigned char weight[4];
+
+            memcpy(weight, f.data + place, 4);
+            if (i % 3 == 1)
+                memset(f.data + place, 0xff, 4); /* a float that is none */
+            memcpy(old, f.data + field->at, (size_t)field->width);
+            for (byte = 0; byte < field->width; byte++)
+                f.data[field->at + (size_t)byte] ^= maker_random(&random) % 3 ? 0 : (unsigned char)(1u << maker_random(&random) % 8);
+            c.draft.size = i % 8 ? size : (size_t)(maker_random(&random) % size);
+            failure.text[0] = 0;
+            if (!specdec_memory_needed(&c, &bytes, &failure) && bytes < (size_t)1 << 28 && (block = malloc(bytes)) != NULL &&
+                !specdec_init(&e, &c, block, bytes, &failure)) {
+                run++;
+                CHECK_EQUAL_INT(specdec_prompt_tokens(e, prompt, 4), SPECDEC_OK);
+                while (n < 8) {
+                    const int32_t *tokens;
+                    int count, j;
+
+                    if (specdec_step(e, &tokens, &count))
+                        break;
+                    for (j = 0; j < count && n < 8; j++)
+                        got[n++] = tokens[j];
+                }
+                CHECK(n == 8 && !memcmp(got, plain, sizeof got));
+                specdec_deinit(e);
+            } else {
+                CHECK(failure.text[0] || bytes >= (size_t)1 << 28);
+            }
+            free(block);
+            memcpy(f.data + field->at, old, (size_t)field->width);
+            memcpy(f.data + place, weight, 4);
+        }
+        free(f.data);
+        free(target.data);
+        maker_free(&m);
+    }
+    printf("  %d damaged files drafted\n", run);
+}
+
+/* Logits of an assistant behind a text. */
+static void root_of(const maker_recipe *r, guess *g)
+{
+    static const specdec_sampling greedy;
+    file target = make_target(&pairs[5]), draft = random_file(r);
+    const specdec_config c = config_of(&target, &draft);
+    int32_t text[31];
+    machine m;
+    int i;
+
+    for (i = 0; i < 31; i++)
+        text[i] = 3 + i * i * 11 % 290;
+    if (open_machine(&m, &c)) {
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, text, 30), SPECDEC_OK);
+        CHECK(ask(m.first, text, 31, &greedy, g));
+        close_machine(&m);
+    }
+    free(target.data);
+    free(draft.data);
+}
+
+static void test_centroids(void)
+{
+    maker_recipe r = pairs[8].draft;
+    static guess all, most, few;
+    int i, kept = 0, other = 0;
+
+    TEST("an assistant's centroids leave the logits as they are of the tokens that they choose, and of the others none");
+    root_of(&pairs[8].draft, &few);
+    r.nearest = 7;
+    root_of(&r, &most);
+    r.centroids = 0;
+    root_of(&r, &all);
+    for (i = 0; i < VOCAB; i++) {
+        CHECK(fabs((double)all.root[i] - (double)most.root[i]) < 1e-3);
+        kept += few.root[i] > -1e30f;
+        other += few.root[i] > -1e30f && memcmp(&few.root[i], &most.root[i], sizeof *few.root) != 0;
+    }
+    CHECK_EQUAL_INT(kept, 3 * 43);
+    CHECK_EQUAL_INT(other, 0);
+    CHECK(memcmp(all.tokens, most.tokens, sizeof all.tokens) == 0);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
-} tests[] = {{"texts", test_texts}, {"bits", test_bits}, {"rules", test_rules}, {"flaws", test_flaws}};
+} tests[] = {{"texts", test_texts}, {"bits", test_bits}, {"rules", test_rules}, {"flaws", test_flaws}, {"damage", test_damage}, {"centroids", test_centroids}};
 
 int main(int argc, char **argv)
 {

@@ -132,6 +132,69 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     return SPECDEC_OK;
 }
 
+/* Finds a tensor whose name has this word in it. */
+static int specdec__model_find_word(const specdec__model *m, const char *word, char *name, size_t size)
+{
+    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    const size_t length = strlen(word);
+    uint64_t i;
+    size_t k;
+
+    c.at = m->gguf.tensors_at;
+    for (i = 0; i < m->gguf.tensor_count; i++) {
+        const specdec__bytes found = specdec__gguf_skip(&m->gguf, &c, 1);
+
+        for (k = 0; found.size < size && k + length <= found.size; k++)
+            if (!memcmp(found.data + k, word, length)) {
+                memcpy(name, found.data, found.size);
+                name[found.size] = 0;
+                return 1;
+            }
+    }
+    return 0;
+}
+
+/* Binds the centroids of an assistant, if its file has them: in place of the output matrix, whose rows are read one by
+   one then. */
+static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec__gguf_tensor t, order;
+    char centroids[96], name[96];
+    int32_t *ids;
+    int i, found, wide;
+
+    if (!specdec__model_find_word(m, "centroid", centroids, sizeof centroids) ||
+        !specdec__model_find_word(m, "ordering", name, sizeof name) ||
+        !specdec__model_find_tensor(m, centroids, &t) || !specdec__model_find_tensor(m, name, &order))
+        return SPECDEC_OK;
+    wide = order.type == SPECDEC__TYPE_I64 ? 8 : 4;
+    if (t.shape[1] < 1 || t.shape[1] > (uint64_t)m->vocab_size || m->vocab_size % (int)t.shape[1])
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu rows for a vocabulary of %d", centroids,
+                             (unsigned long long)t.shape[1], m->vocab_size);
+    if ((order.type != SPECDEC__TYPE_I32 && wide == 4) || order.size != (size_t)m->vocab_size * (size_t)wide)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d integers", name, m->vocab_size);
+    reads->centroids = (int)t.shape[1];
+    reads->nearest = specdec__model_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
+                                          specdec__min_int(32, reads->centroids));
+    if (r.result || (r.result = specdec__model_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
+                                                      &found, error)) != SPECDEC_OK)
+        return r.result;
+    ids = SPECDEC__TAKE(arena, int32_t, m->vocab_size);
+    for (i = 0; i < m->vocab_size; i++) {
+        const uint32_t id = specdec__load_u32(order.data + (size_t)i * (size_t)wide);
+
+        if (id >= (uint32_t)m->vocab_size)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s names a token at %d that there is not", name,
+                                 i);
+        if (ids)
+            ids[i] = (int32_t)id;
+    }
+    reads->order = ids;
+    return SPECDEC_OK;
+}
+
 /* Binds what an assistant reads and hands on: see specdec__reads. */
 static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
 {
@@ -204,6 +267,8 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
     if (b->mask >= m->vocab_size)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "mask_token_id %d, the vocabulary has %d", (int)b->mask,
                              m->vocab_size);
+    if (b->candidates > rows)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "selector_top_k %d of %d tokens", b->candidates, rows);
     if (!b->candidates)
         return specdec__model_bind_markov(m, rows, arena, error);
     rank = specdec__model_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
@@ -483,6 +548,9 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     specdec__model_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
+    if (SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
+        (r = specdec__model_bind_centroids(m, arena, error)) != SPECDEC_OK)
+        return r;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
     if (SPECDEC__PIPE && m->bare)

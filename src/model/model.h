@@ -398,6 +398,9 @@ typedef struct specdec__reads {
     const float *token_norm, *state_norm; /* (embedding), (width): of a block that predicts; else NULL */
     const float *after;             /* (embedding) weights of a norm behind the matrix; NULL: none */
     specdec__matrix out;            /* of an assistant, (width, embedding): of its last norm, what stands for a state */
+    int centroids, nearest;         /* then its output has a row for each of so many centroids, 0: for each token; and
+                                       of a row of states so many of them tell which tokens have logits */
+    const int32_t *order;           /* (vocabulary): the tokens of the first centroid, of the next one, ... */
     const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
     int layers[SPECDEC__MAX_READS]; /* (count) */
     int count, width;               /* width: of the target */

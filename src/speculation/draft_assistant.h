@@ -17,6 +17,7 @@
 #include "../forward/multiply.h"
 #include "../forward/rows.h"
 #include "../forward/step.h"
+#include "sample.h"
 #include "tree.h"
 #include "draft.h"
 #include "levels.h"
@@ -31,6 +32,10 @@ typedef struct specdec__draft_assistant {
                        by their places */
     float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
     int place, n;   /* of the level under way: where its states go, and how many they are */
+    /* where centroids tell which tokens have logits; else NULL */
+    float *rows;    /* (tree size, vocab): logits */
+    float *row;     /* (threads, embedding): a row of the output */
+    specdec_candidate *nearest; /* (tree size, centroids that are looked at): those of rows; -1: none */
     specdec__context context;
 } specdec__draft_assistant;
 
@@ -51,7 +56,64 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* A thread's share of the states that a level makes of its last norm. */
+/* The sum of products of two rows (count, a multiple of 8). Canonical: eight partial sums, then in order. */
+static float specdec__draft_assistant_product(const float *a, const float *b, int count)
+{
+    float sums[8] = {0}, sum = 0;
+    int i, j;
+
+    for (i = 0; i < count; i += 8)
+        for (j = 0; j < 8; j++)
+            sums[j] += a[i + j] * b[i + j];
+    for (j = 0; j < 8; j++)
+        sum += sums[j];
+    return sum;
+}
+
+/* The logits of row i's tokens of its k-th nearest centroid, or none of them any more. */
+static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+{
+    const specdec__context *c = &m->context;
+    const specdec__model *model = c->model;
+    const specdec__matrix *head = &model->token_embedding;
+    const int centroid = m->nearest[i * model->reads.nearest + k].token;
+    const int size = model->vocab_size / model->reads.centroids, width = model->embedding;
+    float *row = m->row + (size_t)thread * (size_t)width;
+    int at;
+
+    for (at = centroid * size; centroid >= 0 && at < (centroid + 1) * size; at++) {
+        const int32_t token = model->reads.order[at];
+        float *out = m->rows + (size_t)i * (size_t)model->vocab_size + (size_t)token;
+
+        *out = specdec__float_from_bits(0xff800000u);
+        if (!keep)
+            continue;
+        specdec__quant_to_float(head->type, head->file + (size_t)token * head->row_bytes, (size_t)width, row);
+        *out = specdec__draft_assistant_product(row, c->h + (size_t)i * (size_t)c->e, width);
+    }
+}
+
+/* A thread's share of the logits of a level by its logits of centroids, which lie where those of tokens would. */
+static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
+{
+    specdec__context *c = &m->context;
+    const int nearest = c->model->reads.nearest, items = m->n * nearest;
+    int i, k, from, end = 0;
+
+    for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
+        for (k = 0; k < nearest; k++)
+            specdec__draft_assistant_cluster(m, thread, i, k, 0);
+        specdec__sample_greedy(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows, nearest,
+                               m->nearest + i * nearest);
+    }
+    if (specdec__pool_barrier(c->pool))
+        return;
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++)
+            specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
+}
+
+/* A thread's share of the states that a level makes of its last norm, and of logits that centroids choose. */
 static void specdec__draft_assistant_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
@@ -63,7 +125,8 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
     t.bias = NULL;
     t.stride = specdec__draft_assistant_stride(m);
     t.out = m->inner + (size_t)m->place * t.stride;
-    specdec__forward_project(c, thread, &in, &t, 1);
+    if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
+        specdec__draft_assistant_narrow(m, thread);
 }
 
 /* Runs n rows that have been put, behind the text of a proposal; their states get the places from `place` on. */
@@ -157,6 +220,27 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     return SPECDEC_OK;
 }
 
+/* What centroids need. */
+static void specdec__draft_assistant_rows(specdec__draft_assistant *m, int size, int threads, specdec__arena *arena)
+{
+    const specdec__model *model = m->context.model;
+    const size_t all = (size_t)size * (size_t)model->vocab_size;
+    size_t i;
+
+    m->rows = m->row = NULL;
+    if (!model->reads.centroids)
+        return;
+    m->rows = SPECDEC__TAKE(arena, float, all);
+    m->row = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)model->embedding);
+    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest);
+    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest; i++)
+        m->nearest[i].token = -1;
+    for (i = 0; m->rows && i < all; i++)
+        m->rows[i] = specdec__float_from_bits(0xff800000u);
+    m->last.levels.logits = m->rows;
+    m->last.levels.stride = (size_t)model->vocab_size;
+}
+
 static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                     specdec__arena *arena, specdec_error *error)
 {
@@ -179,6 +263,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
+    specdec__draft_assistant_rows(m, size, setup->threads, arena);
     m->last.levels.begin = specdec__draft_assistant_begin;
     m->last.levels.run = specdec__draft_assistant_run;
     return SPECDEC_OK;

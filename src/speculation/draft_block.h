@@ -381,6 +381,9 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     memset(m, 0, sizeof *m);
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
+    if (b->mask >= target->model->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft's mask is token %d, the target has %d",
+                             (int)b->mask, target->model->vocab_size);
     room.most = specdec__max_int(room.most, b->size);
     room.nodes += b->size;
     specdec__levels_init(&m->levels, model, setup, arena);
