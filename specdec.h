@@ -98,14 +98,14 @@
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
          lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer splitter template
          template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
      >>forward/ context screen multiply rows latent streams attention recurrent block step
-     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
-         draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall
+     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft short
+         levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall
          drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
@@ -506,6 +506,8 @@ typedef struct specdec_config {
     specdec_screening screening;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
+    int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies with, those of frequent tokens,
+                                   copied; 0: a sixteenth, at least 4096, where and while that pays; -1: all */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
                                    to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
@@ -615,6 +617,8 @@ typedef struct specdec_config {
     X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
       "tokens of a long text that triforce looks at; auto: only with this; 0: an eighth of the context (0)") \
     X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
+    X("draft_vocabulary", draft_vocabulary, INTEGER, -1, 1 << 24, NULL, \
+      "tokens that drafters choose among, those that are frequent; 0: where that pays; -1: all (0)") \
     X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
       "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
     X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
@@ -1320,7 +1324,8 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
     SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
     SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as requests have
-                                   it; choices, if there are any, are the names of those that may be called */
+                                   it; choices, if there are any, are the names of those that may be called. In the
+                                   form of `calls`, whichever that is */
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
@@ -18806,7 +18811,7 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/answer: answers taken apart: content, thoughts, calls of tools, by tables of the marks that models write.
+ * >>text/answer: how models write answers: tables of the marks around thoughts and calls of tools.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -18960,7 +18965,14 @@ static const specdec__thoughts *specdec__answer_thoughts(const char *name)
     return NULL;
 }
 
-/* ---- The splitter: a machine that takes one byte after the other. */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/splitter: answers taken apart: content, thoughts, calls of tools. A machine that takes one byte after the
+ *     other.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 enum {
     SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */
@@ -47754,6 +47766,208 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/short: a short vocabulary of a drafter's own: the rows of its output matrix that are wanted often.
+ *
+ * A level of a small drafter costs mostly what its output matrix does, of which few rows ever win (FR-Spec: Zhao et al.
+ * 2025, arXiv 2502.14856). Copies of some rows lie side by side, those of the first tokens to begin with, since
+ * vocabularies list what is frequent first. A token that a text has, and that they lack, takes the place of a row that
+ * was not wanted for long (the clock algorithm). Whether drafts are made with them or with the whole matrix is decided
+ * by what either was seen to take, and by the share of written tokens that they lacked. No text depends on it.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__SHORT_LEAST 4096     /* rows, where the configuration does not say how many, */
+#define SPECDEC__SHORT_SHARE 16       /* or such a part of all, where that is more */
+#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row which is wanted again and again */
+#define SPECDEC__SHORT_PROBE 256      /* trees between looks at what the other way takes */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* of a token that a drafter with all rows proposes */
+#define SPECDEC__SHORT_MEMORY 0.998   /* what a written token leaves of the weight of older ones */
+
+typedef struct specdec__short {
+    const specdec__matrix *full; /* (tokens, columns) */
+    specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
+    unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
+    int32_t *ids;                /* (rows): whose they are */
+    int32_t *row;                /* (tokens): the row of a token; -1: none */
+    unsigned char *worth;        /* (rows): how often the clock passes over them */
+    unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
+    int32_t *counted;            /* (texts): tokens that were looked at */
+    int hand;                    /* the row that the clock looks at next, falling */
+    int on, trees;               /* whether the rows are in use; trees that were begun */
+    int always;                  /* they are in any case */
+    double rest;                 /* bytes of weights of a level, but for those of the output */
+    double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
+    double levels;               /* of a tree */
+    double written, missed;      /* tokens that were written, and those of them that had no row */
+} specdec__short;
+
+/* Rows that a drafter's output matrix, of so many bytes in all of a level, is to have copies of. wanted: 0: as pays,
+   -1: none. Returns 0 where there are none: where so few would be left out, or read at all, that it does not pay. */
+static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
+{
+    const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
+    const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__QUANT_ROWS);
+    const size_t bytes = full->row_bytes * (size_t)full->rows;
+
+    if (wanted < 0 || rows >= full->rows || (!wanted && (rows > full->rows / 2 || bytes < level / 8)))
+        return 0;
+    return rows;
+}
+
+/* Row `row` becomes a token's. Returns whose it was. */
+static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
+{
+    const int32_t before = s->ids[row];
+
+    s->row[before] = -1;
+    s->row[token] = row;
+    s->ids[row] = token;
+    s->worth[row] = (unsigned char)worth;
+    s->stale[row / SPECDEC__QUANT_ROWS] = 1;
+    return before;
+}
+
+/* Takes what so many rows of a matrix need, for so many texts; level: bytes of weights of a level with all of them. */
+static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
+                                const specdec__vocab *vocab, specdec__arena *arena)
+{
+    const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
+    int i;
+
+    s->full = full;
+    s->matrix = *full;
+    s->matrix.rows = rows;
+    s->matrix.bounds = NULL;
+    s->tiles = (unsigned char *)specdec__arena_reserve(arena, (size_t)(rows / SPECDEC__QUANT_ROWS), tile_bytes,
+                                                       SPECDEC__CACHE_LINE);
+    s->matrix.tiles = s->tiles;
+    s->side_by_side = SPECDEC__TAKE(arena, unsigned char, tile_bytes);
+    s->ids = SPECDEC__TAKE(arena, int32_t, rows);
+    s->row = SPECDEC__TAKE(arena, int32_t, full->rows);
+    s->worth = SPECDEC__TAKE(arena, unsigned char, rows);
+    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__QUANT_ROWS);
+    s->counted = SPECDEC__TAKE(arena, int32_t, texts);
+    s->rest = level > bytes ? (double)(level - bytes) : 0;
+    s->hand = rows - 1;
+    s->on = 1;
+    for (i = 0; s->row && s->ids && i < full->rows; i++)
+        s->row[i] = i < rows ? i : -1;
+    for (i = 0; s->stale && s->ids && i < rows; i++) {
+        s->ids[i] = i;
+        s->stale[i / SPECDEC__QUANT_ROWS] = 1;
+    }
+    for (i = 0; s->counted && i < vocab->end_count && vocab->ends[i] < full->rows; i++)
+        if (s->row[vocab->ends[i]] < 0)
+            specdec__short_put(s, s->hand--, vocab->ends[i], SPECDEC__SHORT_WORTH);
+}
+
+/* A text has a token: it gets a row. Returns the token that has lost its own; -1: none has. */
+static int32_t specdec__short_want(specdec__short *s, int32_t token)
+{
+    const int row = s->row[token];
+
+    if (row >= 0) {
+        s->worth[row] = (unsigned char)specdec__min_int(s->worth[row] + 1, SPECDEC__SHORT_WORTH);
+        return -1;
+    }
+    for (; s->worth[s->hand]; s->hand = s->hand ? s->hand - 1 : s->matrix.rows - 1)
+        s->worth[s->hand]--;
+    return specdec__short_put(s, s->hand, token, 1);
+}
+
+/* Looks at what is new in text number `at`: its tokens up to count, of which those below `vocab` can have rows. whole
+   (vocab): logits of all tokens, which become -infinity for those that have lost their rows. */
+static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
+{
+    int i = specdec__min_int(s->counted[at], count);
+    const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
+
+    for (; i < count; i++) {
+        int32_t lost;
+
+        if (text[i] < 0 || text[i] >= s->full->rows || text[i] >= vocab)
+            continue;
+        if (writes) {
+            s->written = SPECDEC__SHORT_MEMORY * s->written + 1;
+            s->missed = SPECDEC__SHORT_MEMORY * s->missed + (s->row[text[i]] < 0);
+        }
+        lost = specdec__short_want(s, text[i]);
+        if (lost >= 0 && lost < vocab)
+            whole[lost] = specdec__float_from_bits(0xff800000u);
+    }
+    s->counted[at] = count;
+}
+
+/* Copies the rows of all tiles that are stale. */
+static void specdec__short_copy(specdec__short *s)
+{
+    const specdec__matrix *m = &s->matrix;
+    const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
+    int t, i;
+
+    for (t = 0; t < m->rows / SPECDEC__QUANT_ROWS; t++) {
+        if (!s->stale[t])
+            continue;
+        for (i = 0; i < SPECDEC__QUANT_ROWS; i++)
+            memcpy(s->side_by_side + (size_t)i * m->row_bytes,
+                   s->full->file + (size_t)s->ids[t * SPECDEC__QUANT_ROWS + i] * m->row_bytes, m->row_bytes);
+        specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__QUANT_ROWS, blocks,
+                                  s->tiles + (size_t)t * tile_bytes);
+        s->stale[t] = 0;
+    }
+}
+
+/* Seconds of a level with the rows (1) or with the whole matrix (0): as seen, or in proportion to the other's bytes. */
+static double specdec__short_seconds(const specdec__short *s, int on)
+{
+    const double row = (double)s->full->row_bytes;
+    const double bytes[2] = {s->rest + row * s->full->rows, s->rest + row * s->matrix.rows};
+
+    return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
+}
+
+/* Tokens a second that trees promise whose levels take so long, when such a share of the tokens has rows; step: seconds
+   that the target takes for each. */
+static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
+{
+    const double depth = s->levels > 1 ? s->levels : 1;
+    double tokens = 1, path = 1, i;
+
+    for (i = 0; i < depth; i++)
+        tokens += path *= SPECDEC__SHORT_ACCEPTANCE * share;
+    return tokens / (step + depth * level);
+}
+
+/* Decides how the next tree is drafted; step: seconds of a step of the target, 0: unknown. */
+static void specdec__short_choose(specdec__short *s, double step)
+{
+    const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
+    int on = 1;
+
+    if (s->always)
+        return;
+    if (s->seconds[0] > 0 || s->seconds[1] > 0)
+        on = specdec__short_promise(s, specdec__short_seconds(s, 1), share, step) >=
+             specdec__short_promise(s, specdec__short_seconds(s, 0), 1, step);
+    if (++s->trees % SPECDEC__SHORT_PROBE == 8) /* so that both are known */
+        on = !on;
+    s->on = on;
+}
+
+/* A level took so long. */
+static void specdec__short_see(specdec__short *s, double seconds)
+{
+    double *mean = &s->seconds[s->on];
+
+    if (*mean > 0 && seconds > 2 * *mean)
+        seconds = 2 * *mean;
+    *mean += (seconds - *mean) / (*mean > 0 ? 8 : 1);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>speculation/levels: drafting level by level.
  * ================================================================================================================== */
 
@@ -47764,9 +47978,12 @@ typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
+    specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
+    specdec__context *context; /* what runs */
     const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
     int id_count;
     float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
+    int runs;          /* levels of the tree at hand, but for the root */
     int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
     int capacity;
     const float *logits; /* rows of what was run last, `stride` floats apart */
@@ -47998,14 +48215,37 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     specdec__levels *m = (specdec__levels *)d->state;
     int32_t *nodes = specdec__draft_nodes(m, p);
     specdec_result result;
+    double start;
     int i;
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
+    start = m->own ? specdec__os_seconds() : 0;
     result = m->run(d, p, candidates, from, count, error);
+    if (m->own && !result) {
+        specdec__short_see(m->own, specdec__os_seconds() - start);
+        m->runs++;
+    }
     for (i = 0; result && i < count; i++)
         nodes[candidates[i]] = -1;
     return result;
+}
+
+/* A tree is begun: with which rows of the output matrix it is drafted. */
+static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
+{
+    specdec__short *s = m->own;
+
+    specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
+    s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
+    m->runs = 0;
+    specdec__short_choose(s, 4 * p->patience);
+    if (s->on)
+        specdec__short_copy(s);
+    m->ids = s->on ? s->ids : NULL;
+    m->id_count = s->on ? s->matrix.rows : 0;
+    m->context->output = s->on ? &s->matrix : s->full;
+    m->stride = (size_t)m->context->output->rows;
 }
 
 /* Row 0 becomes the root's, and nothing else has been run. */
@@ -48016,6 +48256,8 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
     memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
     m->chooser.sampling = p->sampling;
     m->chooser.constrained = p->constrained;
+    if (m->own)
+        specdec__levels_shorten(m, p);
     return m->begin(d, p, error);
 }
 
@@ -48149,6 +48391,48 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
         m->whole[i] = specdec__float_from_bits(0xff800000u);
     m->capacity = setup->capacity;
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
+}
+
+/* What a level reads, in bytes of weights, with all rows of the output matrix. */
+static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
+{
+    return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
+}
+
+/* The same in levels of the target; less where there is a short vocabulary. */
+static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    const specdec__levels *m = (const specdec__levels *)d->state;
+    double bytes = (double)specdec__levels_bytes(d->model, target);
+
+    if (m && m->own)
+        bytes -= (double)m->own->full->row_bytes * (m->own->full->rows - m->own->matrix.rows);
+    return bytes / (double)target->weight_bytes;
+}
+
+/* Takes a short vocabulary for a drafter that runs a context, where that may pay, or was asked for. */
+static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
+                                       specdec__arena *arena)
+{
+    const specdec__model *target = setup->target->model;
+    const size_t level = specdec__levels_bytes(c->model, target);
+    const int rows = m->id_count ? 0 : specdec__short_rows(c->output, setup->config->draft_vocabulary, level);
+    specdec__short counted, *s;
+    int i;
+
+    m->own = NULL;
+    if (!rows)
+        return;
+    s = SPECDEC__TAKE(arena, specdec__short, 1);
+    m->own = s;
+    memset(&counted, 0, sizeof counted);
+    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->views, level, &target->vocab, arena);
+    if (s)
+        s->always = setup->config->draft_vocabulary > 0;
+    m->context = c;
+    m->whole = SPECDEC__TAKE(arena, float, m->vocab);
+    for (i = 0; m->whole && i < m->vocab; i++)
+        m->whole[i] = specdec__float_from_bits(0xff800000u);
 }
 
 SPECDEC__FOR_SPEED
@@ -48300,12 +48584,6 @@ static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int 
     m->skipped[at] = 0;
 }
 
-/* A token costs what its weights do. */
-static double specdec__draft_model_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    return (double)d->model->weight_bytes / (double)target->weight_bytes;
-}
-
 static int specdec__draft_model_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
@@ -48369,6 +48647,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
+    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_model_begin;
     m->levels.run = specdec__draft_model_run;
     return SPECDEC_OK;
@@ -48386,7 +48665,7 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
-    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
+    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
     NULL, NULL, 1, 0};
@@ -48715,14 +48994,6 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
-/* A token costs what the weights do that it passes. */
-static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    const size_t borrowed = d->model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows;
-
-    return (double)(d->model->weight_bytes + borrowed) / (double)target->weight_bytes;
-}
-
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
@@ -48849,6 +49120,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
+    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_layer_begin;
     m->levels.run = specdec__draft_layer_run;
     return SPECDEC_OK;
@@ -48857,13 +49129,13 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
     specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
     specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1};
 
 SPECDEC__FOR_SPEED
@@ -49126,7 +49398,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
 static const specdec__drafter_kind specdec__draft_assistant_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
-    NULL, specdec__draft_model_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
     NULL, NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
@@ -49524,7 +49796,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
 static const specdec__drafter_kind specdec__draft_block_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
-    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
     specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
 
 SPECDEC__FOR_SPEED
@@ -51614,12 +51886,12 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
     setup.capacity = specdec__engine_candidates(e, d->kind);
-    if (e->tune) {
+    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
+    if (e->tune && !result) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
-    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
         continue;
     if (d->taps.count && i < SPECDEC__TAPS)
