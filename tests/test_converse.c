@@ -540,7 +540,7 @@ static const specdec_constraint *mark_of(const char *form)
 }
 
 /* One conversation whose answer must be a call: the prompt begins it, or the answer does. Returns whether its arguments are as the schema says; and they are
-   whole, if *out says so. */
+   whole, if *out says so. An answer in which no call begins is none: a token that ends a mark may go on as no call does. */
 static int converse(subject *s, const char *json, const specdec_constraint *calls, const specdec_constraint *mark, uint64_t seed, float temperature,
                     int most, const specdec_constraint *schema, const char *name, taken *out)
 {
@@ -559,9 +559,9 @@ static int converse(subject *s, const char *json, const specdec_constraint *call
     CHECK_EQUAL_INT(specdec_chat_json(s->engine, json, SPECDEC_WHOLE_STRING), SPECDEC_OK);
     take_call(s, out);
     state = specdec_constraint_begin(schema, memory, specdec_constraint_state_bytes(schema));
-    good = out->calls == 1 && out->name_size == strlen(name) && !memcmp(out->name, name, out->name_size) &&
-           specdec_constraint_advance(schema, state, out->arguments, out->size) == out->size;
-    good &= !out->whole || specdec_constraint_complete(schema, state);
+    good = !out->calls || (out->calls == 1 && out->name_size == strlen(name) && !memcmp(out->name, name, out->name_size) &&
+                           specdec_constraint_advance(schema, state, out->arguments, out->size) == out->size &&
+                           (!out->whole || specdec_constraint_complete(schema, state)));
     free(memory);
     return good;
 }
@@ -592,6 +592,7 @@ static int call_once(const char *form, const char *text, uint64_t seed, int lazi
         CHECK_EQUAL_INT(specdec_get_model_info(specdec_get_model(s.engine), &info), SPECDEC_OK);
         CHECK(info.call_format && !strcmp(info.call_format, form));
         CHECK(converse(&s, json, calls, mark, seed, 1, 400, schema, "set_heat", round ? &other : &out));
+        CHECK(lazily || out.calls == 1);
         count = tokens_of(&s, round ? drafted : plain);
         if (round)
             CHECK(out.size == other.size && out.whole == other.whole && !memcmp(out.arguments, other.arguments, out.size) &&
@@ -628,7 +629,7 @@ static void test_model_calls(const char *path, int conversations, char **names, 
     subject s[2];
     char json[1600];
     taken out[2];
-    int i, k, round, whole, differ, wrong, count;
+    int i, k, round, whole, differ, wrong, none, count;
 
     TEST("every call that a real model begins is one of its schema, with draft tokens as without");
     memset(s, 0, sizeof s);
@@ -646,7 +647,7 @@ static void test_model_calls(const char *path, int conversations, char **names, 
     for (i = 0; i < name_count; i++) {
         calls = compile(SPECDEC_CONSTRAINT_TOOLS, call_tools, names[i]);
         mark = mark_of(names[i]);
-        for (whole = differ = wrong = k = 0; k < conversations; k++) {
+        for (whole = differ = wrong = none = k = 0; k < conversations; k++) {
             snprintf(json, sizeof json, "{\"messages\": [{\"role\": \"system\", \"content\": \"set_heat sets the heating: n is the number of degrees, u is c or f, "
                      "s a short note.\"}, {\"role\": \"user\", \"content\": \"I am in %s. Heat the room to %d degrees.\"}], \"tools\": %s, \"tool_choice\": "
                      "\"%s\"}", cities[k % 8], 15 + k, call_tools, k % 2 ? "auto" : "required");
@@ -658,9 +659,10 @@ static void test_model_calls(const char *path, int conversations, char **names, 
             differ += out[0].size != out[1].size || memcmp(out[0].arguments, out[1].arguments, out[0].size) ||
                       memcmp(plain, drafted, (size_t)count * sizeof *plain) != 0;
             whole += out[0].whole;
+            none += !out[0].calls;
         }
-        printf("  %s: %d conversations, %d calls are whole, %d not of the schema, %d differ from --spec off; the last: %.*s\n", names[i], conversations, whole,
-               wrong, differ, (int)out[0].size, out[0].arguments);
+        printf("  %s: %d conversations, %d calls are whole, %d not begun, %d not of the schema, %d differ from --spec off; the last: %.*s\n", names[i], conversations, whole,
+               none, wrong, differ, (int)out[0].size, out[0].arguments);
         fflush(stdout);
         CHECK(!wrong && !differ && whole > 0);
         free((void *)calls);

@@ -13,6 +13,7 @@
 #include "../text/chat.h"
 #include "../text/conversation.h"
 #include "../text/answer.h"
+#include "../text/splitter.h"
 #include "../constraint/automaton.h"
 #include "../constraint/tools.h"
 #include "../model/model.h"
@@ -309,13 +310,17 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Finds the control tokens that the model's marks are written with. */
+/* Finds the control tokens that the model's marks within calls are written with: JSON and Python have none. */
 static void specdec__part_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
+    const int form = specdec__answer_row(&t->splitter)->form;
     uint32_t i;
 
-    for (m->mark_count = 0, i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
+    m->mark_count = 0;
+    if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
+        return;
+    for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
         if (!specdec__vocab_is_end(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
             specdec__answer_shows(&t->splitter, specdec__vocab_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
