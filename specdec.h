@@ -27077,7 +27077,8 @@ enum {
 #define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
-   ASCII; all else. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
+   ASCII; all else, and <, with which the marks of calls begin. A header says of which kinds any SPECDEC__LIVE_BYTES
+   bytes, in any order, may follow. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
 #define SPECDEC__LIVE_SHIFT 25
 #define SPECDEC__LIVE_BYTES 40
@@ -27094,7 +27095,7 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
         return 2;
     if (byte >= '0' && byte <= '9')
         return 4;
-    if (byte < 0x20 || byte == '"' || byte == '\\' || byte > 0x7f)
+    if (byte < 0x20 || byte == '"' || byte == '\\' || byte == '<' || byte > 0x7f)
         return SPECDEC__KIND_OTHER;
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
@@ -33707,7 +33708,7 @@ static size_t specdec__trie_plain(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__text_sequence(text, size) : 0;
 
-    return length <= 0 || text[0] < 0x20 || text[0] == '"' || text[0] == '\\' ? 0 : (size_t)length;
+    return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__KIND_OTHER) ? 0 : (size_t)length;
 }
 
 /* Does the entry of token a come before that of token c? */
@@ -59000,13 +59001,17 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Finds the control tokens that the model's marks are written with. */
+/* Finds the control tokens that the model's marks within calls are written with: JSON and Python have none. */
 static void specdec__part_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
+    const int form = specdec__answer_row(&t->splitter)->form;
     uint32_t i;
 
-    for (m->mark_count = 0, i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
+    m->mark_count = 0;
+    if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
+        return;
+    for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
         if (!specdec__vocab_is_end(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
             specdec__answer_shows(&t->splitter, specdec__vocab_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
