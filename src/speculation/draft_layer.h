@@ -18,7 +18,6 @@
 #include "draft.h"
 #include "levels.h"
 #include "draft_model.h"
-#include "draft_heads.h"
 
 SPECDEC__FOR_SIZE
 
@@ -231,9 +230,6 @@ static specdec_result specdec__draft_layer_check(const specdec__model *m, const 
 {
     int i;
 
-    if (!m->reads.count)
-        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             specdec__model_name(m));
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
@@ -269,7 +265,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
                                                              again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
-    specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
+    specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
@@ -299,18 +295,12 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1, 0};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1, 1};
-
-static const specdec__drafter_kind specdec__draft_heads_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
-    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1};
 
 SPECDEC__FOR_SPEED

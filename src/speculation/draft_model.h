@@ -239,7 +239,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
-    specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
+    specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
     NULL, NULL, 1, 0};
 

@@ -34,6 +34,7 @@ typedef struct specdec__levels {
     int capacity;
     const float *logits; /* rows of what was run last, `stride` floats apart */
     size_t stride;
+    const float *trust;  /* how probable the drafter thinks it that any token of a row comes; NULL: it does not know */
     /* Makes ready for a text's proposal; row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
     /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
@@ -125,6 +126,14 @@ static int specdec__draft_path(const specdec__proposal *p, int node)
 SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const specdec__proposal *p)
 {
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
+}
+
+/* The place of a candidate's parent: 0: it is the root; else 1 + where it is among what was run. */
+SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
+{
+    const int parent = p->tree.parents[candidate];
+
+    return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
 }
 
 /* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
@@ -239,7 +248,7 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
         specdec__tree_put(&p->tree, at, node, i + 1);
         p->tokens[at] = best[i].token;
         p->depth[at] = p->depth[node] + 1;
-        p->share[at] = weight[i] / total;
+        p->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
         p->extended[at] = 0;
         specdec__draft_nodes(m, p)[at] = -1;
     }
@@ -414,6 +423,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     const specdec__model *target = setup->target->model;
     int i;
 
+    m->trust = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
