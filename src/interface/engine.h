@@ -373,7 +373,7 @@ typedef struct specdec_config {
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
     int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies with, those of frequent tokens,
-                                   copied; 0: a sixteenth, at least 4096, where and while that pays; -1: all */
+                                   copied; 0: a twelfth, at least 8192, where and while that pays; -1: all */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
                                    to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
