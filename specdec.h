@@ -507,7 +507,7 @@ typedef struct specdec_config {
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
     int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies with, those of frequent tokens,
-                                   copied; 0: a sixteenth, at least 4096, where and while that pays; -1: all */
+                                   copied; 0: a twelfth, at least 8192, where and while that pays; -1: all */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
                                    to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
@@ -47770,16 +47770,17 @@ SPECDEC__FOR_SPEED
  * >>speculation/short: a short vocabulary of a drafter's own: the rows of its output matrix that are wanted often.
  *
  * A level of a small drafter costs mostly what its output matrix does, of which few rows ever win (FR-Spec: Zhao et al.
- * 2025, arXiv 2502.14856). Copies of some rows lie side by side, those of the first tokens to begin with, since
- * vocabularies list what is frequent first. A token that a text has, and that they lack, takes the place of a row that
- * was not wanted for long (the clock algorithm). Whether drafts are made with them or with the whole matrix is decided
- * by what either was seen to take, and by the share of written tokens that they lacked. No text depends on it.
+ * 2025, arXiv 2502.14856). Copies of some rows lie side by side, to begin with those of the first tokens, since
+ * vocabularies list what is frequent first, of single characters, and of ends. A token that a text has, and that they
+ * lack, takes the place of a row that was not wanted for long (the clock algorithm). Whether drafts are made with them
+ * or with the whole matrix is decided by what either was seen to take, and by the share of written tokens that they
+ * lacked. No text depends on it.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST 4096     /* rows, where the configuration does not say how many, */
-#define SPECDEC__SHORT_SHARE 16       /* or such a part of all, where that is more */
+#define SPECDEC__SHORT_LEAST 8192     /* rows, where the configuration does not say how many, */
+#define SPECDEC__SHORT_SHARE 12       /* or such a part of all, where that is more */
 #define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row which is wanted again and again */
 #define SPECDEC__SHORT_PROBE 256      /* trees between looks at what the other way takes */
 #define SPECDEC__SHORT_ACCEPTANCE 0.7 /* of a token that a drafter with all rows proposes */
@@ -47829,6 +47830,16 @@ static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int
     return before;
 }
 
+/* Whether a token ends a text. */
+static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
+{
+    int i = 0;
+
+    while (i < vocab->end_count && vocab->ends[i] != token)
+        i++;
+    return i < vocab->end_count;
+}
+
 /* Takes what so many rows of a matrix need, for so many texts; level: bytes of weights of a level with all of them. */
 static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
                                 const specdec__vocab *vocab, specdec__arena *arena)
@@ -47858,9 +47869,9 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
         s->ids[i] = i;
         s->stale[i / SPECDEC__QUANT_ROWS] = 1;
     }
-    for (i = 0; s->counted && i < vocab->end_count && vocab->ends[i] < full->rows; i++)
-        if (s->row[vocab->ends[i]] < 0)
-            specdec__short_put(s, s->hand--, vocab->ends[i], SPECDEC__SHORT_WORTH);
+    for (i = rows; s->counted && i < full->rows && i < (int)vocab->count; i++)
+        if (s->hand > rows / 2 && (specdec__vocab_text(vocab, (uint32_t)i).size == 1 || specdec__short_ends(vocab, i)))
+            specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
 }
 
 /* A text has a token: it gets a row. Returns the token that has lost its own; -1: none has. */
