@@ -103,8 +103,8 @@
          mask
      >>cache/ state kv reserve bytes
      >>forward/ context screen multiply rows latent streams attention recurrent step
-     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
-         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+     >>speculation/ heads sample samplers settle tree verify recycle ngram ngram_file retrieve constrained row draft
+         levels draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -232,6 +232,7 @@
 #include "speculation/settle.h"
 #include "speculation/tree.h"
 #include "speculation/verify.h"
+#include "speculation/recycle.h"
 #include "speculation/ngram.h"
 #include "speculation/ngram_file.h"
 #include "speculation/retrieve.h"

@@ -31,6 +31,7 @@ static specdec__ngram_size size_of(int capacity, int context, int readers, int h
     size.max_nodes = NODES;
     size.readers = readers;
     size.history = history;
+    size.recycled = 0;
     return size;
 }
 
@@ -55,7 +56,12 @@ static specdec__ngram_reader *start(specdec__ngram *index, unsigned char *block,
 /* Into tree, tokens and probability. */
 static specdec_result propose(specdec__ngram *index, const specdec__ngram_reader *reader, int n, int d, float least)
 {
-    return specdec__ngram_propose(index, reader, &tree, tokens, probability, n, d, least, NULL);
+    specdec__ngram_wish wish = {0, 0, 0, 0, 0};
+
+    wish.n = n;
+    wish.d = d;
+    wish.least = least;
+    return specdec__ngram_propose(index, reader, &tree, tokens, probability, &wish, NULL);
 }
 
 /* A text of a few phrases that come again, with noise between. */
@@ -159,24 +165,40 @@ static int followers(const int32_t *pattern, int size, const int32_t *all, int c
 }
 
 /* The estimate for one token behind end[-context], straight from its definition; all[count] is all that was seen. */
-static double naive(int32_t token, const int32_t *end, int context, const int32_t *all, int count)
+static double naive(const specdec__ngram *index, int32_t token, const int32_t *end, int context, const int32_t *all,
+                    int count)
 {
-    double share = 1, p = 0;
-    int k, total, kinds;
+    char before[1000] = {0};
+    double left = 1;
+    int k, i, listed = 0;
 
     for (k = context; k >= 1; k--) {
-        int found = followers(end - k, k, all, count, token, &total, &kinds);
+        int counts[1000] = {0}, total = 0, kinds = 0, most = 0, evidence;
+        const specdec__ngram_trust *trust;
 
-        if (total) {
-            p += share * found / (total + kinds);
-            share *= (double)kinds / (total + kinds);
-        }
+        for (i = k; i < count; i++)
+            if (all[i] >= 0 && !before[all[i]] && !memcmp(all + i - k, end - k, (size_t)k * sizeof *all)) {
+                total++;
+                kinds += !counts[all[i]]++;
+                most = counts[all[i]] > most ? counts[all[i]] : most;
+            }
+        if (!total)
+            continue;
+        evidence = listed ? 5 : kinds == 1 ? (total < 3 ? total - 1 : 2) : 2 * most >= total ? 3 : 4;
+        trust = &index->trust[k][evidence];
+        if (counts[token])
+            return left * (double)(trust->right / trust->tried) * counts[token] / total;
+        left *= 1 - (double)(trust->right / trust->tried);
+        for (i = 0; i < 1000; i++)
+            before[i] |= counts[i] > 0;
+        listed = 1;
     }
-    return p;
+    return 0;
 }
 
 static void test_propose(void)
 {
+    const specdec__ngram_wish wish = {8, 8, 0, 0, 0};
     specdec__ngram index;
     int length, i, wrong = 0, hits = 0, steps = 0;
 
@@ -194,10 +216,10 @@ static void test_propose(void)
         for (i = 1; i < tree.n; i++) {
             wrong += probability[i] > probability[parents[i]] || !(probability[i] > 0);
             if (parents[i] == 0 && ranks[i] < 4)
-                wrong += fabs((double)probability[i] - naive(tokens[i], text + length, 3, text, length)) > 1e-5;
+                wrong += fabs((double)probability[i] - naive(&index, tokens[i], text + length, 3, text, length)) > 1e-5;
         }
         for (i = 0; i < 1000 && tree.n > 1; i++)
-            best = fmax(best, naive(i, text + length, 3, text, length));
+            best = fmax(best, naive(&index, i, text + length, 3, text, length));
         if (tree.n > 1)
             wrong += fabs((double)probability[1] - best) > 1e-5;
         for (i = 1; i < tree.n; i++)
@@ -226,7 +248,7 @@ static void test_propose(void)
     CHECK_EQUAL_INT(tree.n, 1);
     CHECK_EQUAL_INT(propose(&index, index.readers, 0, 8, 0.0f), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(propose(&index, index.readers, NODES + 1, 8, 0.0f), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec__ngram_propose(&index, index.readers, &tree, NULL, probability, 8, 8, 0.0f, NULL),
+    CHECK_EQUAL_INT(specdec__ngram_propose(&index, index.readers, &tree, NULL, probability, &wish, NULL),
                     SPECDEC_ERROR_ARGUMENT);
     tree.capacity = 4;
     CHECK_EQUAL_INT(propose(&index, index.readers, 8, 8, 0.0f), SPECDEC_ERROR_BUFFER);
@@ -264,11 +286,11 @@ static uint64_t hash_of_proposals(specdec__ngram *index, specdec__ngram_reader *
 static void test_one_text(void)
 {
     static const int capacities[] = {600, 4000, CAPACITY}, contexts[] = {4, 8, 3};
-    static const uint64_t hashes[] = {0x6290580dd7884db1u, 0xfaaf8daa993f9f44u, 0x7e50be4f2edfe847u};
+    static const uint64_t hashes[] = {0xaed69dc176a4a5dbu, 0x9e31c8e5f38715f7u, 0xc8b5a5fe6b927cd7u};
     specdec__ngram index;
     int i, others;
 
-    TEST("a text alone is proposed what the index of one text proposed that there was before, bit for bit");
+    TEST("a text alone is proposed the same, bit for bit, by an index of one text and by one with room for others");
     for (i = 0; i < 3; i++)
         for (others = 0; others < 2; others++) {
             start_many(&index, memory, capacities[i], contexts[i], 1 + 3 * others, 500 * others);
@@ -396,9 +418,9 @@ static int wrong_guesses(specdec__ngram *index, const specdec__ngram_reader *rea
     wrong = propose(index, reader, 20, 4, 0.0f) != SPECDEC_OK;
     for (i = 1; i < tree.n; i++)
         if (!parents[i] && ranks[i] < 4)
-            wrong += fabs((double)probability[i] - naive(tokens[i], end, context, all, all_count)) > 1e-5;
+            wrong += fabs((double)probability[i] - naive(index, tokens[i], end, context, all, all_count)) > 1e-5;
     for (i = 0; i < 60; i++)
-        best = fmax(best, naive(i, end, context, all, all_count));
+        best = fmax(best, naive(index, i, end, context, all, all_count));
     return wrong + (fabs(best - (tree.n > 1 ? (double)probability[1] : 0)) > 1e-5);
 }
 
