@@ -143,6 +143,57 @@ static peer_sampler *ask(int kind, specdec_sampling *s, const void *vocab)
     }
 }
 
+/* --- where the sets differ: whose is the exact one ---------------------------------------------------------------- */
+
+static long double apart[MOST]; /* |log p - the mean of log p| */
+
+static int by_distance(const void *a, const void *b)
+{
+    const long double x = apart[*(const int *)a], y = apart[*(const int *)b];
+
+    return x < y ? -1 : x > y;
+}
+
+/* What top_n_sigma or typ_p keeps of a row in exact arithmetic: keep (size). */
+static void exactly(int kind, const specdec_sampling *s, const float *row, int size, int *keep)
+{
+    static int order[MOST];
+    long double best = row[0], mean = 0, variance = 0, total = 0, sum = 0;
+    int i;
+
+    for (i = 0; i < size; i++) {
+        mean += (long double)row[i] / size;
+        best = row[i] > best ? (long double)row[i] : best;
+    }
+    for (i = 0; i < size; i++) {
+        variance += (row[i] - mean) * (row[i] - mean) / size;
+        total += expl(row[i] - best);
+    }
+    for (i = 0; kind == 2 && i < size; i++)
+        keep[i] = row[i] >= best - (long double)s->top_n_sigma * sqrtl(variance);
+    for (mean = 0, i = 0; i < size; i++)
+        mean += expl(row[i] - best) / total * (row[i] - best - logl(total));
+    for (i = 0; i < size; i++) {
+        apart[i] = fabsl(row[i] - best - logl(total) - mean);
+        order[i] = i;
+    }
+    qsort(order, (size_t)size, sizeof *order, by_distance);
+    for (i = 0; kind != 2 && i < size; i++) {
+        keep[order[i]] = sum <= (long double)s->typical_p;
+        sum += expl(row[order[i]] - best) / total;
+    }
+}
+
+/* Tokens that one keeps and the other does not. */
+static int differ(const float *kept, const int *keep, int size)
+{
+    int i, count = 0;
+
+    for (i = 0; i < size; i++)
+        count += (kept[i] > -INFINITY) != keep[i];
+    return count;
+}
+
 int main(int argc, char **argv)
 {
     static float row[MOST], mine[MOST], theirs[MOST];
@@ -180,7 +231,7 @@ int main(int argc, char **argv)
         return 1;
     }
     for (kind = 0; kind < KINDS; kind++) {
-        int sets = 0, logits = 0, near = 0, kept = 0;
+        int sets = 0, logits = 0, near = 0, kept = 0, exact = 0;
         peer_sampler *sampler = NULL;
         specdec_sampling s;
 
@@ -246,6 +297,14 @@ int main(int argc, char **argv)
                         least = (double)mine[i];
                 }
             }
+            if (set && (kind == 2 || kind == 4)) {
+                static int keep[MOST];
+
+                exactly(kind, &s, row, size, keep);
+                exact += !differ(mine, keep, size);
+                printf("%s: row %d of %d tokens: %d tokens differ; in exact arithmetic %d of ours and %d of theirs would\n", names[kind], round,
+                       size, set, differ(mine, keep, size), differ(theirs, keep, size));
+            }
             near += set == 1;
             sets += set > 0;
             logits += far > 0;
@@ -261,7 +320,7 @@ int main(int argc, char **argv)
                 printf("\n");
             }
         }
-        printf("%-12s %d rows: %d other sets (%d of these by one token), %d with other logits\n", names[kind], rows, sets, near, logits);
+        printf("%-12s %d rows: %d other sets (%d of these by one token, %d where ours is the exact set), %d with other logits\n", names[kind], rows, sets, near, exact, logits);
         fflush(stdout);
         bad += sets - near + logits > 0;
     }
