@@ -811,6 +811,124 @@ static void test_fingerprint(void)
     CHECK(fingerprint_of("abc", "12") != fingerprint_of("abc", "120"));
 }
 
+/* --- what the target found likely --------------------------------------------------------------------------------- */
+
+enum { ROW = 50 };
+
+/* A row of logits in which these are likely, and nothing else is known. */
+static void make_row(float *row, int first, int second)
+{
+    int i;
+
+    for (i = 0; i < ROW; i++)
+        row[i] = -HUGE_VALF;
+    row[first] = 3;
+    row[second] = 2.5f;
+}
+
+/* A drafter of an index of one text, the target having verified a tree behind 1, 2, 3: the root's children 7 and 9, of
+   which 7 was accepted, and 8 behind 9. */
+static void watch(specdec__ngram *index, int entries, int whole)
+{
+    static const int32_t own[] = {1, 2, 3, 7, 20}, path[] = {0, 1}, drafted[] = {3, 7, 9, 8};
+    static const int32_t above[] = {-1, 0, 0, 2}, order[] = {0, 1, 2, 1};
+    static float logits[4 * ROW];
+    static specdec_sampling sampling;
+    specdec__ngram_size size = size_of(CAPACITY, 4, 1, 0);
+    specdec__kernels kernels;
+    specdec__arena arena = {memory, sizeof memory, 0};
+    specdec__judged judged;
+    specdec__drafter drafter;
+    int i;
+
+    size.recycled = entries;
+    CHECK_EQUAL_INT(specdec__ngram_lay_out(index, &arena, &size, NULL), SPECDEC_OK);
+    memset(&kernels, 0, sizeof kernels);
+    memset(&judged, 0, sizeof judged);
+    memset(&drafter, 0, sizeof drafter);
+    kernels.largest = specdec__scalar_largest;
+    for (i = 0; i < 4; i++) {
+        parents[i] = above[i];
+        ranks[i] = order[i];
+    }
+    tree.n = 4;
+    make_row(logits, 7, 9);
+    make_row(logits + ROW, 20, 21);
+    make_row(logits + 2 * ROW, 30, 31);
+    make_row(logits + 3 * ROW, 40, 41);
+    drafter.state = index;
+    judged.text = own;
+    judged.count = 3;
+    judged.sampling = &sampling;
+    judged.tree = &tree;
+    judged.tokens = drafted;
+    judged.logits = logits;
+    judged.vocab = ROW;
+    judged.kernels = &kernels;
+    judged.path = path;
+    judged.length = 2;
+    judged.whole = whole;
+    specdec__draft_ngram_watch(&drafter, &judged);
+    specdec__ngram_extend(index, index->readers, own, 5);
+}
+
+/* Whether the tree holds this token behind a node. */
+static int holds(int node, int32_t token)
+{
+    int i = node + 1;
+
+    while (i < tree.n && (parents[i] != node || tokens[i] != token))
+        i++;
+    return i < tree.n ? i : 0;
+}
+
+static void test_rows(void)
+{
+    static const int32_t other[] = {5, 9}, again[] = {2, 3};
+    specdec__ngram_wish draw = {16, 6, 0, 1, 0};
+    specdec__ngram index;
+    int i, wrong = 0;
+
+    TEST("behind the root what the target thought likely in its place is proposed, each continued by what was seen");
+    watch(&index, 1024, 1);
+    CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
+    CHECK(holds(0, 21) && !holds(0, 20));
+
+    TEST("what the target found behind a node that was rejected is proposed when its token comes");
+    specdec__ngram_rewind(&index, index.readers, index.readers->text, 0);
+    specdec__ngram_extend(&index, index.readers, other, 2);
+    CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
+    CHECK(holds(0, 30) && holds(0, 31) && tokens[1] == 30);
+    watch(&index, 1024, 0);
+    specdec__ngram_rewind(&index, index.readers, index.readers->text, 0);
+    specdec__ngram_extend(&index, index.readers, other, 2);
+    CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
+    CHECK_EQUAL_INT(tree.n, 1); /* of a node that was not reached nothing is known then */
+    specdec__ngram_rewind(&index, index.readers, other, 0);
+    specdec__ngram_extend(&index, index.readers, again, 2);
+    CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
+    CHECK(holds(0, 7) && holds(0, 9) && holds(holds(0, 7), 20));
+
+    TEST("a table of no entries proposes none of this, one of a few entries is written within its bounds");
+    watch(&index, 0, 1);
+    CHECK(propose(&index, index.readers, 16, 6, 0.0f) == SPECDEC_OK && tree.n == 1);
+    watch(&index, 1, 1);
+    CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
+
+    TEST("of equals that token is proposed first which the noise favours");
+    watch(&index, 1024, 1);
+    specdec__ngram_rewind(&index, index.readers, index.readers->text, 0);
+    specdec__ngram_extend(&index, index.readers, again, 2);
+    for (i = 0; i < 1024; i++)
+        index.recycling.entries[i].share[0] = index.recycling.entries[i].share[1];
+    for (i = 0; i < 100; i++) {
+        draw.seed = (uint64_t)i;
+        wrong += specdec__ngram_propose(&index, index.readers, &tree, tokens, probability, &draw, NULL) != SPECDEC_OK;
+        wrong += tokens[1] != (specdec__noise((uint64_t)i, 2, 7) > specdec__noise((uint64_t)i, 2, 9) ? 7 : 9);
+    }
+    CHECK_EQUAL_INT(wrong, 0);
+}
+
 int main(void)
 {
     test_counts();
@@ -820,6 +938,7 @@ int main(void)
     test_bounds();
     test_many_texts();
     test_learning();
+    test_rows();
     test_files();
     test_damage();
     test_fingerprint();
