@@ -431,6 +431,30 @@ static void specdec__engine_fail(specdec *t, int before, specdec_result result)
     specdec__engine_drop(t, result);
 }
 
+/* Shows drafters the logits of a text's tree, which had so many tokens before the step. */
+static void specdec__engine_let_watch(specdec *t, int before)
+{
+    specdec__engine *e = t->engine;
+    specdec__judged judged;
+    int i;
+
+    judged.at = t->at;
+    judged.text = t->tokens;
+    judged.count = before;
+    judged.sampling = &t->settings.sampling;
+    judged.tree = &t->merged.tree;
+    judged.tokens = t->merged.tokens;
+    judged.vocab = e->target_model->vocab_size;
+    judged.logits = e->target.logits + (size_t)t->row * (size_t)judged.vocab;
+    judged.kernels = e->kernels;
+    judged.path = t->path;
+    judged.length = t->length;
+    judged.whole = !e->target.screen.bounds;
+    for (i = 0; t->length && i < e->drafter_count; i++)
+        if (e->drafters[i].kind->watch)
+            e->drafters[i].kind->watch(&e->drafters[i], &judged);
+}
+
 /* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
    first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
 static void specdec__engine_accept(specdec *t)
@@ -462,6 +486,7 @@ static void specdec__engine_accept(specdec *t)
             specdec__ahead_end(t, t->tokens + before, t->count - before);
         else
             specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
+    specdec__engine_let_watch(t, before);
     specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;

@@ -413,6 +413,6 @@ static const specdec__drafter_kind specdec__draft_block_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
+    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED
