@@ -184,7 +184,7 @@ static parcel *find_parcel(post *p)
 /* Which link a message to a rank goes over. */
 static int link_to(const post *p, int to) { return p->o->drafter && (to == p->o->drafter || own_rank == p->o->drafter); }
 
-/* When a message that is sent now arrives. Urgent ones overtake others, but for guesses and what these need: all that
+/* When a message that is sent now arrives. Urgent ones overtake others, but for draft tokens and what these need: all that
    goes to and from the draft rank waits for its turn. */
 static double arrives(post *p, int to, int urgent, size_t size, double now)
 {
@@ -687,15 +687,15 @@ static int read_options(options *o, int argc, char **argv)
         {"--min-p", PROGRAM_REAL, &s->min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
         {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
         {"--seed", PROGRAM_SEED, &s->seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; MTP layers of the model;\n"
+         "a part of a long text, read by the model itself; repetition (auto)", 0, 0},
         {"--policy", PROGRAM_CHOICE, &o->policy, "dynamic|static",
          "dynamic: with -md, runs follow each other through the ranks before they are verified;\n"
          "static: with --spec draft, one run at a time (dynamic)", 0, 0},
         {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file: half the memory, slower", 0, 0},
         {"--draft-rank", PROGRAM_INTEGER, &o->drafter, "N",
-         "this rank has -md alone, and no layers: it guesses while the others verify; 0: rank 0 drafts (0)", 0, MOST_RANKS - 1},
+         "this rank has -md alone, and no layers: it drafts while the others verify; 0: rank 0 drafts (0)", 0, MOST_RANKS - 1},
         {"--split", PROGRAM_TEXT, &o->split, "auto|A,B,...", "layers of each rank; auto: by how fast each reads memory, as many as fit (auto)", 0, 0},
         {"--memory", PROGRAM_REAL, &o->memory, "MB", "with --split auto: what this rank may use; 0: what is free (0)", 0, 1e9},
         {"--silence", PROGRAM_REAL, &o->silence, "S", "a rank that was not heard of for so many seconds is lost, and all when nothing went on for 8 times as long; 0: none (4)", 0, 1e6},

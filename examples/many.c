@@ -7,7 +7,7 @@
 #include "tools/settings.h"
 #include "tools/grammar.h"
 
-enum { HISTORY = 65536 }; /* tokens of finished texts that guesses are made from */
+enum { HISTORY = 65536 }; /* tokens of finished texts that are drafted from */
 
 typedef struct options {
     specdec_config config;
@@ -604,9 +604,7 @@ static int read_options(options *o, int argc, char **argv)
     specdec_config *c = &o->config;
     specdec_sampling *s = &c->settings.sampling;
     const program_flag flags[] = {
-        {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
-        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
-        {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa heads or EAGLE-3", 0, 0},
+        MODEL_FLAGS(c),
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the lines are in this file; - is standard input", 0, 0},
         {"--sequences", PROGRAM_INTEGER, &c->sequences, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_SEQUENCES},
         {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL,
@@ -615,7 +613,7 @@ static int read_options(options *o, int argc, char **argv)
          "control tokens that prompts spell, such as <|fim_prefix|>, are read as such", 0, 0},
         {"--ids", PROGRAM_SWITCH, &o->ids, NULL, "lines hold the token ids of prompt and answer, too", 0, 0},
         {"--seen", PROGRAM_TEXT, &o->seen, "FILE",
-         "what was written is kept here, and guessed from the next time", 0, 0},
+         "what was written is kept here, and drafted from the next time", 0, 0},
         {"-n", PROGRAM_INTEGER, &o->limit, "N",
          "tokens of an answer, at most; -1: until it ends or the context is full (-1)", -1, 1 << 24},
         {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
@@ -635,8 +633,9 @@ static int read_options(options *o, int argc, char **argv)
         SETTINGS_FLAGS(c),
         {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING,
-         "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition; what a grammar leaves no choice about (auto)", 0, 0},
+         "where draft tokens come from: whatever pays; nowhere; -md; -mh; MTP layers of the model;\n"
+         "a part of a long text, read by the model itself; repetition; what a grammar leaves no\n"
+         "choice about (auto)", 0, 0},
         GRAMMAR_FLAGS(&o->grammar),
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "of lines with messages (as the model says)", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},
@@ -659,14 +658,12 @@ static int read_options(options *o, int argc, char **argv)
                           "array), \"schema\" (a JSON schema that the answer obeys); other members are named once on standard error. Ctrl-C ends all texts early (status\n"
                           "130). A line with an error: status 1, when the others are done.\n");
     o->given = settings_given(flags);
+    if (status == PROGRAM_GO_ON)
+        status = settings_check_models(c, o->spec);
     if (status != PROGRAM_GO_ON)
         return status;
-    if (!c->target.path || !o->file)
-        return program_misused(c->target.path ? "-f is missing: which lines?" : "-m is missing: which model?", "");
-    if (o->spec == SPECDEC_DRAFT_MODEL && !c->draft.path)
-        return program_misused("--spec draft needs a draft model: -md", "");
-    if (o->spec == SPECDEC_DRAFT_HEADS && !c->heads.path)
-        return program_misused("--spec heads needs heads: -mh", "");
+    if (!o->file)
+        return program_misused("-f is missing: which lines?", "");
     if (o->seen && o->spec != SPECDEC_DRAFT_AUTO && o->spec != SPECDEC_DRAFT_NGRAM)
         return program_misused("--seen goes with --spec auto and ngram only", "");
     if (o->seen && strcmp(o->seen, "-") == 0)

@@ -234,13 +234,10 @@ static int serve(server *s)
 static int check(options *o)
 {
     specdec_config *c = &o->config;
+    const int status = settings_check_models(c, o->spec);
 
-    if (!c->target.path)
-        return program_misused("-m is missing: which model?", "");
-    if (o->spec == SPECDEC_DRAFT_MODEL && !c->draft.path)
-        return program_misused("--spec draft needs a draft model: -md", "");
-    if (o->spec == SPECDEC_DRAFT_HEADS && !c->heads.path)
-        return program_misused("--spec heads needs heads: -mh", "");
+    if (status != PROGRAM_GO_ON)
+        return status;
     if (o->history && o->spec != SPECDEC_DRAFT_AUTO && o->spec != SPECDEC_DRAFT_NGRAM)
         return program_misused("--history goes with --spec auto and ngram only", "");
     if (!o->key)
@@ -257,9 +254,7 @@ static int read_options(options *o, int argc, char **argv)
 {
     specdec_config *c = &o->config;
     const program_flag flags[] = {
-        {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
-        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
-        {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0},
+        MODEL_FLAGS(c),
         {"--host", PROGRAM_TEXT, &o->host, "ADDRESS", "where to listen (127.0.0.1: this machine alone)", 0, 0},
         {"--port", PROGRAM_INTEGER, &o->port, "N", "(8080)", 1, 65535},
         {"--api-key", PROGRAM_TEXT, &o->key, "KEY", "requests must bring it; also from SPECDEC_API_KEY, which others cannot see in a list of processes (none)", 0, 0},
@@ -278,13 +273,9 @@ static int read_options(options *o, int argc, char **argv)
         {"--cache", PROGRAM_FIELD, c, "cache", NULL, 0, 0},
         {"-n", PROGRAM_INTEGER, &c->settings.max_tokens, "N", "tokens of an answer, at most; 0: as many as the context holds (0)", 0, 1 << 24},
         {"--temp", PROGRAM_REAL, &c->settings.sampling.temperature, "F", "of requests that name none", 0, 1e6},
-        {"--top-k", PROGRAM_FIELD, c, "top_k", NULL, 0, 0},
-        {"--top-p", PROGRAM_FIELD, c, "top_p", NULL, 0, 0},
-        {"--min-p", PROGRAM_FIELD, c, "min_p", NULL, 0, 0},
-        {"--repeat-penalty", PROGRAM_FIELD, c, "repetition_penalty", NULL, 0, 0},
-        {"--repeat-last-n", PROGRAM_FIELD, c, "repetition_window", NULL, 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition (auto)", 0, 0},
+        SAMPLING_FLAGS(c),
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; MTP layers of the model;\n"
+         "a part of a long text, read by the model itself; repetition (auto)", 0, 0},
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how a conversation is put (as the model says)", 0, 0},
         {"--kv", PROGRAM_FIELD, c, "kv", NULL, 0, 0},
         {"--in-place", PROGRAM_FIELD, c, "weights_in_place", NULL, 0, 0},

@@ -795,17 +795,14 @@ static int check(options *o)
     static const specdec_rule rules[] = {SPECDEC_RULE_COUPLED, SPECDEC_RULE_COUPLED, SPECDEC_RULE_SEQUOIA,
                                          SPECDEC_RULE_SPECINFER, SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
     specdec_config *c = &o->config;
+    const int status = settings_check_models(c, o->spec);
 
-    if (!c->target.path)
-        return program_misused("-m is missing: which model?", "");
+    if (status != PROGRAM_GO_ON)
+        return status;
     if (o->prompt && o->file)
         return program_misused("-p and -f are both prompts: one is enough", "");
     if (!o->prompt && !o->file && !o->chat && !o->load)
         return program_misused("a prompt is missing: -p, -f, --chat or --load", "");
-    if (o->spec == SPECDEC_DRAFT_MODEL && !c->draft.path)
-        return program_misused("--spec draft needs a draft model: -md", "");
-    if (o->spec == SPECDEC_DRAFT_HEADS && !c->heads.path)
-        return program_misused("--spec heads needs heads: -mh", "");
     if (o->verify == VERIFY_GREEDY && c->settings.sampling.temperature > 0)
         return program_misused("--verify greedy goes with --temp 0 only", "");
     if (o->special && o->chat)
@@ -837,9 +834,7 @@ static int read_options(options *o, int argc, char **argv)
 {
     specdec_config *c = &o->config;
     const program_flag flags[] = {
-        {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
-        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
-        {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0},
+        MODEL_FLAGS(c),
         {"-p", PROGRAM_TEXT, &o->prompt, "TEXT", "the prompt", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the prompt is in this file; - is standard input. One newline at its end is dropped", 0, 0},
         {"--parse-special", PROGRAM_SWITCH, &o->special, NULL, "control tokens that -p and -f spell, such as <|fim_prefix|>, are read as such", 0, 0},
@@ -848,21 +843,19 @@ static int read_options(options *o, int argc, char **argv)
         {"-c", PROGRAM_FIELD, c, "context", NULL, 0, 0},
         {"-b", PROGRAM_FIELD, c, "batch", NULL, 0, 0},
         {"--temp", PROGRAM_REAL, &c->settings.sampling.temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
-        {"--top-k", PROGRAM_FIELD, c, "top_k", NULL, 0, 0},
-        {"--top-p", PROGRAM_FIELD, c, "top_p", NULL, 0, 0},
-        {"--min-p", PROGRAM_FIELD, c, "min_p", NULL, 0, 0},
-        {"--repeat-penalty", PROGRAM_FIELD, c, "repetition_penalty", NULL, 0, 0},
-        {"--repeat-last-n", PROGRAM_FIELD, c, "repetition_window", NULL, 0, 0},
+        SAMPLING_FLAGS(c),
         SETTINGS_FLAGS(c),
         {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition; what a grammar leaves no choice about (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; MTP layers of the model;\n"
+         "a part of a long text, read by the model itself; repetition; what a grammar leaves no\n"
+         "choice about (auto)", 0, 0},
         {"--retrieval", PROGRAM_FIELD, c, "retrieval", NULL, 0, 0},
         {"--retrieval-chunk", PROGRAM_FIELD, c, "retrieval_chunk", NULL, 0, 0},
+        {"--draft-vocabulary", PROGRAM_FIELD, c, "draft_vocabulary", NULL, 0, 0},
         {"--tree-size", PROGRAM_FIELD, c, "tree_size", NULL, 0, 0},
         {"--tree-depth", PROGRAM_FIELD, c, "tree_depth", NULL, 0, 0},
         {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",
-         "how guesses are accepted (coupled: the very text of --spec off; greedy: the same, at\n"
+         "how draft tokens are accepted (coupled: the very text of --spec off; greedy: the same, at\n"
          "--temp 0; the others: texts of the same distribution, of -md, -mh or two levels alone)", 0, 0},
         {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic",
          "trees of a draft: from tables, or grown from its probabilities (--verify coupled, greedy\n"

@@ -31,7 +31,7 @@ enum { CONFIG_BYTES = 32, CALL_BYTES = 8, MOST_VOCABULARY = 4096, MOST_TOKENS = 
 enum { PLAIN, NOISY, FOREIGN, QUANTISED, MODELS };
 
 static const char *const model_names[MODELS] = {"plain", "noisy", "foreign", "quantised"};
-enum { SETS = 6 };
+enum { SETS = 8 };
 static int vocabulary = 420; /* tokens of all of them */
 
 static struct {
@@ -42,7 +42,7 @@ static struct {
 } sets[SETS][MODELS], *models = sets[0];
 
 /* What target and noisy draft are of, in each set. */
-static const char *const set_names[SETS] = {"llama", "lfm2", "granitehybrid", "qwen35", "falcon-h1", "nemotron_h"};
+static const char *const set_names[SETS] = {"llama", "lfm2", "granitehybrid", "qwen35", "falcon-h1", "nemotron_h", "gemma4", "gemma3n"};
 
 /* A model that several engines share. */
 static specdec_model *prepare(int i)
@@ -439,6 +439,9 @@ static void say_config(const world *w, const char *target, const char *draft)
 /* Whether a model has recurrent layers. */
 static int recurrent(int model) { return models[model].prepared->mixing.kind != 0; }
 
+/* Whether all layers of a model see the whole text, which two levels need. */
+static int sees_all(int model) { return !recurrent(model) && !models[model].prepared->span_layers[SPECDEC__WINDOW]; }
+
 static void draw_config(world *w)
 {
     static const int contexts[] = {100, 128, 80, 200, 65, 48, 16}, slides[] = {0, 4, 0, 1, 20}, batches[] = {0, 1, 2, 3, 5, 8, 17};
@@ -467,7 +470,7 @@ static void draw_config(world *w)
     }
     if (draft < 0 && c->drafting == SPECDEC_DRAFT_MODEL)
         c->drafting = SPECDEC_DRAFT_AUTO;
-    if (target == PLAIN && draw(w, 3) == 0 && !recurrent(target)) { /* the others have windows, which two levels do without */
+    if (target == PLAIN && draw(w, 3) == 0 && sees_all(target)) {
         c->drafting = draw(w, 3) ? SPECDEC_DRAFT_TRIFORCE : c->drafting;
         c->retrieval = 16 + draw(w, 30);
         c->retrieval_chunk = draw(w, 2) ? 0 : 1 + draw(w, 20);
@@ -511,7 +514,10 @@ static void open_side(const world *w, side *s)
     unsigned char *block;
     size_t bytes = 0;
 
-    PROMISE(w, specdec_memory_needed(&s->config, &bytes, &failure) == SPECDEC_OK, "a good configuration is accepted");
+    result = specdec_memory_needed(&s->config, &bytes, &failure);
+    if (result)
+        say(w, "%s\n", failure.text);
+    PROMISE(w, result == SPECDEC_OK, "a good configuration is accepted");
     if (bytes > s->room) {
         free(s->block);
         s->room = bytes + 5;

@@ -3,7 +3,7 @@
  * clang -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz_constraint.c -o build/fuzz_constraint
  * build/fuzz_constraint -max_len=4096 CORPUS_FOLDER
  *
- * Input: a byte for the kind of source and white space, a byte of bytes for the walk, then the source. Grammars, schemas
+ * Input: a byte for the kind of source, white space and the form of calls, a byte of bytes for the walk, then the source. Grammars, schemas
  * and expressions with two bytes in front make a good corpus. */
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
 #define SPECDEC_IMPLEMENTATION
@@ -73,7 +73,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     source.length = length;
     choices[0] = text;
     source.choices = choices;
-    source.choice_count = 1;
+    source.choice_count = source.kind != SPECDEC_CONSTRAINT_TOOLS;
+    source.calls = specdec__call_table[(data[0] & 127) / SPECDEC_CONSTRAINT_KINDS % SPECDEC__COUNT(specdec__call_table)].name;
     if (!specdec_constraint_init(&c, &source, room, bytes, NULL))
         fuzz_walk(c, data + 2, walk);
     return 0;

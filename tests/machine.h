@@ -50,6 +50,20 @@ static inline file random_mixture(int experts, int layers, float noise, int may_
 
 static inline file random_model(int layers, float noise, int may_end) { return random_mixture(0, layers, noise, may_end); }
 
+/* The same with a block that predicts, at random. */
+static inline file random_predicting(int layers, int may_end)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.seed = 11;
+    r.output_type = r.nextn = 1;
+    r.embedding = 32;
+    r.layers = layers;
+    r.may_end = may_end;
+    return random_file(&r);
+}
+
 /* Drafts that guess at random, for targets whose states are 32 wide: heads, and a layer that reads states. */
 static inline file random_heads(void)
 {
@@ -75,6 +89,27 @@ static inline file random_layer(void)
     r.reads[1] = 2;
     r.short_rows = 140;
     r.output_type = r.borrows = 1;
+    return random_file(&r);
+}
+
+/* The same for drafts that come in files of their own, by number: block drafters, and for the model below an assistant. */
+static inline file random_drafter(int i)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = i < 3 ? "dflash" : "gemma4-assistant";
+    r.embedding = 32;
+    r.layers = i < 3 ? 2 : 6;
+    r.window = 20;
+    r.reads[0] = 1;
+    r.reads[1] = 2;
+    r.borrows = i < 3;
+    r.anchored = r.trusts = i == 1;
+    r.markov = i == 1 ? 32 : 0;
+    r.selector = i == 2 ? 6 : 0;
+    r.conv = i == 2 ? 3 : 0;
+    r.seed = 8;
     return random_file(&r);
 }
 

@@ -2,20 +2,12 @@
 # sockets: what replies hold, hostile HTTP, then so many clients for so long, a third of which go away at random: texts are those of
 # single runs, memory stays flat, nothing is left behind. The last line counts; the status is 1 when something failed.
 import atexit, http.client, json, os, random, signal, socket, subprocess, sys, tempfile, threading, time
+from serve_check import check, report
 from serve_template import with_template
 
 program, model = sys.argv[1:3]
 seconds, clients = (float(sys.argv[3]), int(sys.argv[4])) if len(sys.argv) > 4 else (8, 16)
 flags = sys.argv[5:]
-passed = failed = 0
-
-
-def check(promise, good, about=""):
-    global passed, failed
-    passed += bool(good)
-    failed += not good
-    if not good:
-        print("FAILED:", promise, repr(about)[:600], flush=True)
 
 
 def free_port():
@@ -140,8 +132,8 @@ def test_replies(server):
     check("a stream brings the same text", "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1]) == words, lines)
     check("its last chunk has the usage, the others null", chunks[-1]["usage"]["completion_tokens"] == 20 and chunks[-1]["choices"] == []
           and all(c["usage"] is None for c in chunks[:-1]), lines)
-    guessed = sum(c["choices"][0].get("guessed", False) for c in chunks[:-1])
-    check("what was guessed is marked, nearly as often as tokens were accepted (white space may wait for the next token)", 0 <= chunks[-1]["speculation"]["accepted"] - guessed <= 4, chunks[-1])
+    marked = sum(c["choices"][0].get("draft", False) for c in chunks[:-1])
+    check("draft tokens are marked, nearly as often as tokens were accepted (white space may wait for the next token)", 0 <= chunks[-1]["speculation"]["accepted"] - marked <= 4, chunks[-1])
     status, a = server.chat("Tell me a story", max_tokens=5, n=3, temperature=1.5, seed=5)
     texts = [c["message"]["content"] for c in a["choices"]]
     check("n answers, that differ", status == 200 and len(set(texts)) == 3 and [c["index"] for c in a["choices"]] == [0, 1, 2], a)
@@ -551,5 +543,4 @@ test_tools()
 test_limits()
 test_crowded()
 test_end()
-print(f"serve: {passed} passed, {failed} failed, 0 skipped")
-sys.exit(failed > 0)
+sys.exit(report("serve"))

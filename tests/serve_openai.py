@@ -1,17 +1,9 @@
 # serve_openai.py URL - drives a running serve with PyPI's openai: chat, streams, log-probabilities, embeddings, errors.
 import json, sys, typing
 import openai, pydantic
+from serve_check import check, report
 
 client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
-passed = failed = 0
-
-
-def check(promise, good, about=""):
-    global passed, failed
-    passed += bool(good)
-    failed += not good
-    if not good:
-        print("FAILED:", promise, repr(about)[:600], flush=True)
 
 
 ask = [{"role": "user", "content": "Tell me a story"}]
@@ -59,5 +51,4 @@ try:
     check("one too long is an error", False)
 except openai.APIStatusError as e:
     check("one too long is an error, with its code", e.code == "context_length_exceeded", e)
-print(f"openai (Python): {passed} passed, {failed} failed, 0 skipped")
-sys.exit(failed > 0)
+sys.exit(report("openai (Python)"))

@@ -25,7 +25,7 @@ async function main() {
   await page.click("#open-settings");
   await page.fill("#max_tokens", "60");
   await page.fill("#temperature", "0");
-  await page.check("#guesses");
+  await page.check("#drafts");
   await shoot("settings");
   await page.click("#open-settings");
   await page.fill("#message", "Tell me a story.\nA short one.");
@@ -58,7 +58,7 @@ async function main() {
   // an answer that is hostile
   await page.route("**/v1/chat/completions", (route) => {
     const bad = "<script>alert(1)</script><img src=x onerror=alert(2)>";
-    const chunk = (delta, finish) => "data: " + JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish ?? null, guessed: true }] }) + "\n\n";
+    const chunk = (delta, finish) => "data: " + JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish ?? null, draft: true }] }) + "\n\n";
     route.fulfill({ status: 200, contentType: "text/event-stream", body: chunk({ role: "assistant", content: "" }) + chunk({ reasoning_content: "hm <b>" }) + chunk({ content: bad }) +
       chunk({ tool_calls: [{ index: 0, id: "c1", type: "function", function: { name: "<i>clock</i>", arguments: "{\"zone\":" } }] }) +
       chunk({ tool_calls: [{ index: 0, function: { arguments: "\"CET\"}" } }] }) + chunk({}, "tool_calls") + "data: [DONE]\n\n" });
@@ -82,7 +82,7 @@ async function main() {
     const free = await browser.newContext({ bypassCSP: true, colorScheme: scheme, viewport: { width: 1000, height: 720 } });
     const p = await free.newPage();
     await p.goto(url);
-    await p.evaluate(() => { localStorage.setItem("specdec.guesses", "1"); localStorage.setItem("specdec.max_tokens", "20"); });
+    await p.evaluate(() => { localStorage.setItem("specdec.drafts", "1"); localStorage.setItem("specdec.max_tokens", "20"); });
     await p.reload();
     await p.fill("#message", "Hello"); await p.keyboard.press("Enter");
     await p.waitForSelector("article.assistant .about", { timeout: 60000 });

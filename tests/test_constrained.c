@@ -670,7 +670,7 @@ static void test_scores(void)
 int main(void)
 {
     quick = getenv("SPECDEC_QUICK") != NULL;
-    target = random_model(1, 0, 1);
+    target = random_predicting(1, 1);
     noisy = random_model(1, 0.25f, 1);
     heads = random_heads();
     layer = random_layer();

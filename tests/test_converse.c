@@ -451,7 +451,19 @@ static const struct { const char *name, *text; } forms[] = {
     {"deepseek-v3", TURNS("'<\xef\xbd\x9ctool\xe2\x96\x81" "calls\xe2\x96\x81" "begin\xef\xbd\x9c><\xef\xbd\x9ctool\xe2\x96\x81" "call\xe2\x96\x81" "begin\xef\xbd\x9c>' + f.name + '"
                           "<\xef\xbd\x9ctool\xe2\x96\x81sep\xef\xbd\x9c>' + f.arguments|tojson + '<\xef\xbd\x9ctool\xe2\x96\x81" "call\xe2\x96\x81"
                           "end\xef\xbd\x9c><\xef\xbd\x9ctool\xe2\x96\x81" "calls\xe2\x96\x81" "end\xef\xbd\x9c>'")},
-    {"apertus", TURNS("'<|tools_prefix|>' + [{f.name: f.arguments}]|tojson + '<|tools_suffix|>'")}};
+    {"apertus", TURNS("'<|tools_prefix|>' + [{f.name: f.arguments}]|tojson + '<|tools_suffix|>'")},
+    {"lfm2", TURNS("'<|tool_call_start|>[' + f.name + '(' }}{% for k, v in f.arguments.items() %}{{ ('' if loop.first else ', ') + k + '=' + v|tojson }}"
+                   "{% endfor %}{{ ')]<|tool_call_end|>'")},
+    {"gemma4", TURNS("'<|tool_call>call:' + f.name + '{' }}{% for k, v in f.arguments.items() %}{{ ('' if loop.first else ',') + k + ':' + "
+                     "('<|\"|>' + v + '<|\"|>' if v is string else v|tojson) }}{% endfor %}{{ '}<tool_call|>'")},
+    {"glm", TURNS("'<tool_call>' + f.name + '\n' }}{% for k, v in f.arguments.items() %}{{ '<arg_key>' + k + '</arg_key>\n<arg_value>' + "
+                  "(v if v is string else v|tojson) + '</arg_value>\n' }}{% endfor %}{{ '</tool_call>'")},
+    {"qwen-coder", TURNS("'<tool_call>\n<function=' + f.name + '>\n' }}{% for k, v in f.arguments.items() %}{{ '<parameter=' + k + '>\n' + "
+                         "(v if v is string else v|tojson) + '\n</parameter>\n' }}{% endfor %}{{ '</function>\n</tool_call>'")},
+    {"minimax", TURNS("'<minimax:tool_call>\n<invoke name=\"' + f.name + '\">\n' }}{% for k, v in f.arguments.items() %}{{ '<parameter name=\"' + k + "
+                      "'\">' + (v if v is string else v|tojson) + '</parameter>\n' }}{% endfor %}{{ '</invoke>\n</minimax:tool_call>'")},
+    {"seed", TURNS("'<seed:tool_call>\n<function=' + f.name + '>\n' }}{% for k, v in f.arguments.items() %}{{ '<parameter=' + k + '>' + "
+                   "(v if v is string else v|tojson) + '</parameter>\n' }}{% endfor %}{{ '</function>\n</seed:tool_call>'")}};
 
 #define SCHEMA "{\"type\": \"object\", \"properties\": {\"n\": {\"type\": \"integer\", \"minimum\": 0, \"maximum\": 99}, \"u\": {\"enum\": [\"c\", " \
                "\"f\"]}, \"s\": {\"type\": \"string\", \"maxLength\": 4}}, \"required\": [\"n\", \"u\", \"s\"], \"additionalProperties\": false}"
@@ -509,22 +521,65 @@ static void take_call(subject *s, taken *out)
     CHECK(result == SPECDEC_OK || result == SPECDEC_DONE);
 }
 
-/* One conversation whose answer must be a call, with and without draft tokens. Returns whether the call is whole. */
-static int call_once(const char *form, const char *text, uint64_t seed, const specdec_constraint *schema)
+/* What writes the mark of a call after a few words, and leaves the rest to settings.calls: then a call begins within an answer. */
+static const specdec_constraint *mark_of(const char *form)
 {
-    static int32_t plain[MOST], drafted[MOST];
+    const specdec__calls *row = specdec__answer_calls(form);
+    const char *section = row->section ? row->section : "", *mark = row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>" : row->mark;
+    char text[400];
+    size_t at, size;
+
+    snprintf(text, sizeof text, "root ::= [a-z]{2,9} \"%s%s", section, mark);
+    for (at = strlen("root ::= [a-z]{2,9} \""), size = strlen(text); at < size; at++) /* quotes of the mark */
+        if (text[at] == '"') {
+            memmove(text + at + 1, text + at, ++size - at);
+            text[at++] = '\\';
+        }
+    snprintf(text + size, sizeof text - size, "%s", "\" rest\nrest ::= [^\\x00]*\n");
+    return compile(SPECDEC_CONSTRAINT_GBNF, text, NULL);
+}
+
+/* One conversation whose answer must be a call: the prompt begins it, or the answer does. Returns whether its arguments are as the schema says; and they are
+   whole, if *out says so. An answer in which no call begins is none: a token that ends a mark may go on as no call does. */
+static int converse(subject *s, const char *json, const specdec_constraint *calls, const specdec_constraint *mark, uint64_t seed, float temperature,
+                    int most, const specdec_constraint *schema, const char *name, taken *out)
+{
     specdec_constraint_state *state;
     specdec_settings settings;
+    void *memory = malloc(specdec_constraint_state_bytes(schema));
+    int good;
+
+    specdec_get_settings(s->engine, &settings);
+    settings.calls = calls;
+    settings.constraint = mark;
+    settings.max_tokens = most;
+    settings.sampling.seed = seed;
+    settings.sampling.temperature = temperature;
+    CHECK_EQUAL_INT(specdec_set(s->engine, &settings), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_chat_json(s->engine, json, SPECDEC_WHOLE_STRING), SPECDEC_OK);
+    take_call(s, out);
+    state = specdec_constraint_begin(schema, memory, specdec_constraint_state_bytes(schema));
+    good = !out->calls || (out->calls == 1 && out->name_size == strlen(name) && !memcmp(out->name, name, out->name_size) &&
+                           specdec_constraint_advance(schema, state, out->arguments, out->size) == out->size &&
+                           (!out->whole || specdec_constraint_complete(schema, state)));
+    free(memory);
+    return good;
+}
+
+/* One on a small model of random weights, with and without draft tokens. Returns whether the call is whole. */
+static int call_once(const char *form, const char *text, uint64_t seed, int lazily, const specdec_constraint *schema)
+{
+    static int32_t plain[MOST], drafted[MOST];
+    const specdec_constraint *calls = compile(SPECDEC_CONSTRAINT_TOOLS, call_tools, form), *mark = lazily ? mark_of(form) : NULL;
+    specdec_model_info info;
     char json[1200];
     taken out, other;
     subject s;
-    int count, round, good = 0;
-    void *memory = malloc(specdec_constraint_state_bytes(schema));
-    const specdec_constraint *calls = compile(SPECDEC_CONSTRAINT_TOOLS, call_tools, form);
+    int count, round;
 
+    snprintf(json, sizeof json, "{\"messages\": [{\"role\": \"user\", \"content\": \"Heat %d\"}], \"tools\": %s, \"tool_choice\": %s}", (int)seed, call_tools,
+             lazily ? "\"auto\"" : seed % 2 ? "\"required\"" : "{\"type\": \"function\", \"function\": {\"name\": \"set_heat\"}}");
     for (round = 0; round < 2; round++) {
-        specdec_model_info info;
-
         make_calls = 1;
         CHECK_EQUAL_INT(make(&s, text, 700), SPECDEC_OK);
         make_calls = 0;
@@ -536,48 +591,88 @@ static int call_once(const char *form, const char *text, uint64_t seed, const sp
         }
         CHECK_EQUAL_INT(specdec_get_model_info(specdec_get_model(s.engine), &info), SPECDEC_OK);
         CHECK(info.call_format && !strcmp(info.call_format, form));
-        specdec_get_settings(s.engine, &settings);
-        settings.calls = calls;
-        settings.max_tokens = 300;
-        settings.sampling.seed = seed;
-        settings.sampling.temperature = 1;
-        CHECK_EQUAL_INT(specdec_set(s.engine, &settings), SPECDEC_OK);
-        snprintf(json, sizeof json, "{\"messages\": [{\"role\": \"user\", \"content\": \"Heat %d\"}], \"tools\": %s, \"tool_choice\": %s}",
-                 (int)seed, call_tools, strcmp(form, "mistral") && strcmp(form, "deepseek-v3") ? "\"required\"" :
-                 "{\"type\": \"function\", \"function\": {\"name\": \"set_heat\"}}");
-        CHECK_EQUAL_INT(specdec_chat_json(s.engine, json, SPECDEC_WHOLE_STRING), SPECDEC_OK);
-        take_call(&s, round ? &other : &out);
+        CHECK(converse(&s, json, calls, mark, seed, 1, 400, schema, "set_heat", round ? &other : &out));
+        CHECK(lazily || out.calls == 1);
         count = tokens_of(&s, round ? drafted : plain);
         if (round)
             CHECK(out.size == other.size && out.whole == other.whole && !memcmp(out.arguments, other.arguments, out.size) &&
                   memcmp(plain, drafted, (size_t)count * sizeof *plain) == 0);
         stop(&s);
     }
-    state = specdec_constraint_begin(schema, memory, specdec_constraint_state_bytes(schema));
-    CHECK_EQUAL_INT((long)specdec_constraint_advance(schema, state, out.arguments, out.size), (long)out.size);
-    CHECK_EQUAL_INT(out.calls, 1);
-    CHECK(out.name_size == 8 && !memcmp(out.name, "set_heat", 8));
-    if (out.whole) {
-        CHECK(specdec_constraint_complete(schema, state));
-        good = 1;
-    }
-    free(memory);
-    return good;
+    free((void *)calls);
+    free((void *)mark);
+    return out.whole;
 }
 
 static void test_calls(void)
 {
     const specdec_constraint *schema = compile(SPECDEC_CONSTRAINT_SCHEMA, SCHEMA, NULL);
-    const int rounds = check_depth() ? 8 : 2;
+    const int rounds = check_depth() ? 40 : 4;
     int i, whole, round;
 
-    TEST("every call that begins is one of its schema, with draft tokens as without");
+    TEST("every call that begins is one of its schema, in every form, begun by the prompt or by the answer, with draft tokens as without");
     for (i = 0; i < (int)(sizeof forms / sizeof *forms); i++) {
         for (whole = 0, round = 0; round < rounds; round++)
-            whole += call_once(forms[i].name, forms[i].text, (uint64_t)round + 1, schema);
+            whole += call_once(forms[i].name, forms[i].text, (uint64_t)(round / 2) + 1, round % 2, schema);
         CHECK(whole > 0);
         printf("  %s: %d of %d calls are whole\n", forms[i].name, whole, rounds);
     }
+    free((void *)schema);
+}
+
+/* Conversations with a real model, which gets each form of calls in turn: build/test_converse calls MODEL CONVERSATIONS FORM... */
+static void test_model_calls(const char *path, int conversations, char **names, int name_count)
+{
+    static const char *const cities[] = {"Berlin", "Lima", "Oslo", "Nairobi", "Kyoto", "Quito", "Perth", "Bergen"};
+    static int32_t plain[MOST], drafted[MOST];
+    const specdec_constraint *schema = compile(SPECDEC_CONSTRAINT_SCHEMA, SCHEMA, NULL), *calls, *mark;
+    subject s[2];
+    char json[1600];
+    taken out[2];
+    int i, k, round, whole, differ, wrong, none, count;
+
+    TEST("every call that a real model begins is one of its schema, with draft tokens as without");
+    memset(s, 0, sizeof s);
+    for (round = 0; round < 2; round++) {
+        s[round].config.target.path = path;
+        s[round].config.context = 1024;
+        s[round].config.constraints = 1;
+        s[round].config.drafting = round ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
+        if (start(&s[round])) {
+            printf("%s: %s\n", path, failure.text);
+            CHECK(0);
+            return;
+        }
+    }
+    for (i = 0; i < name_count; i++) {
+        calls = compile(SPECDEC_CONSTRAINT_TOOLS, call_tools, names[i]);
+        mark = mark_of(names[i]);
+        for (whole = differ = wrong = none = k = 0; k < conversations; k++) {
+            snprintf(json, sizeof json, "{\"messages\": [{\"role\": \"system\", \"content\": \"set_heat sets the heating: n is the number of degrees, u is c or f, "
+                     "s a short note.\"}, {\"role\": \"user\", \"content\": \"I am in %s. Heat the room to %d degrees.\"}], \"tools\": %s, \"tool_choice\": "
+                     "\"%s\"}", cities[k % 8], 15 + k, call_tools, k % 2 ? "auto" : "required");
+            for (round = 0; round < 2; round++) {
+                s[round].engine->engine->chat.calls = specdec__answer_calls(names[i]);
+                wrong += !converse(&s[round], json, calls, k % 2 ? mark : NULL, (uint64_t)k + 1, k % 4 < 2 ? 0.f : 1.f, 120, schema, "set_heat", &out[round]);
+                count = tokens_of(&s[round], round ? drafted : plain);
+            }
+            differ += out[0].size != out[1].size || memcmp(out[0].arguments, out[1].arguments, out[0].size) ||
+                      memcmp(plain, drafted, (size_t)count * sizeof *plain) != 0;
+            whole += out[0].whole;
+            none += !out[0].calls;
+        }
+        printf("  %s: %d conversations, %d calls are whole, %d not begun, %d not of the schema, %d differ from --spec off; the last: %.*s\n", names[i], conversations, whole,
+               none, wrong, differ, (int)out[0].size, out[0].arguments);
+        fflush(stdout);
+        CHECK(!wrong && !differ && whole > 0);
+        free((void *)calls);
+        free((void *)mark);
+    }
+    for (round = 0; round < 2; round++) {
+        specdec_deinit(s[round].engine);
+        free(s[round].block);
+    }
+    free((void *)schema);
 }
 
 /* --- what users write ---------------------------------------------------------------------------------------------- */
@@ -722,8 +817,12 @@ static void test_forged(void)
     free(cases);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 4 && !strcmp(argv[1], "calls")) {
+        test_model_calls(argv[2], atoi(argv[3]), argv + 4, argc - 4);
+        return check_report("test_converse calls");
+    }
     test_growing();
     test_rewritten();
     test_same_answer();

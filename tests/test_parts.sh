@@ -46,6 +46,8 @@ check "only src/base/os.h names operating systems" $?
 check "no white space at ends of lines" $?
 ! awk 'length > 120 { print FILENAME ":" FNR; found = 1 } END { exit !found }' src/*.h src/*/*.h
 check "no line is longer than 120 columns" $?
+! wc -l src/*/*.h | awk '$1 > 1200 && $2 != "total" { print $2 ": " $1 " lines"; found = 1 } END { exit !found }'
+check "no part has more than 1,200 lines" $?
 
 ! awk '/^SPECDEC__FOR_SIZE/ { open++ } /^SPECDEC__FOR_SPEED/ { open-- }
     FNR == 1 { if (open) { print last ": what is compiled for size does not end"; found = 1 } open = 0 } { last = FILENAME }

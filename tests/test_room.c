@@ -157,7 +157,7 @@ static void bound_caches(void)
 /* --- engines ---------------------------------------------------------------------------------------------------------- */
 
 enum { LLAMA, GEMMA, PHI, OLMO, KINDS };
-static file models[KINDS], noisy, heads, layer;
+static file models[KINDS], noisy, predicting, heads, layer;
 
 static void make_models(void)
 {
@@ -176,6 +176,9 @@ static void make_models(void)
         r.window = i == PHI ? 16 : 20;
         r.output_type = 1;
         models[i] = random_file(&r);
+        r.nextn = 1;
+        if (i == LLAMA)
+            predicting = random_file(&r);
     }
     memset(&r, 0, sizeof r);
     r.seed = 7;
@@ -198,7 +201,7 @@ static int draft_fits(specdec__drafter *d, int views, int nodes)
             specdec__draft_model *m = (specdec__draft_model *)d->state;
 
             fits &= specdec__view_reserve(&m->views[i], &m->context.kv, nodes);
-        } else if (d->kind == &specdec__draft_layer_kind) {
+        } else if (d->kind == &specdec__draft_layer_kind || d->kind == &specdec__draft_mtp_kind) {
             specdec__draft_layer *m = (specdec__draft_layer *)d->state;
 
             fits &= specdec__view_reserve(&m->sequences[i].view, &m->context.kv, nodes);
@@ -249,13 +252,15 @@ static int fill_engine(const specdec_config *c)
     return bad;
 }
 
-/* One of the ways to draft: none, n-grams, a draft model, a layer that reads states, two levels. */
+/* One of the ways to draft: none, n-grams, a draft model, a layer that reads states, two levels, a block of the model that predicts. */
 static void choose_drafts(specdec_config *c, int kind, int way)
 {
     static const specdec_drafting ways[] = {SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_AUTO,
-                                            SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE};
+                                            SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE, SPECDEC_DRAFT_MTP};
 
     c->drafting = ways[way];
+    if (way == 6)
+        c->target = source_of(&predicting);
     if (way == 2 || way == 3)
         c->draft = source_of(kind == LLAMA ? &noisy : &models[kind]);
     if (way == 4)
@@ -280,7 +285,7 @@ static void walk_engines(int deep)
             for (batch = 0; batch < 4; batch++)
                 for (tree = 0; tree < 4; tree++)
                     for (kind = 0; kind < KINDS; kind++)
-                        for (way = 0; way < 6; way++) {
+                        for (way = 0; way < 7; way++) {
                             if (!deep && roll(500 + context * texts * 5))
                                 continue;
                             memset(&c, 0, sizeof c);

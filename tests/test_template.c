@@ -77,6 +77,10 @@ static const rendering renderings[] = {
     {"{{ strftime_now('%Y-%m-%d %H:%M:%S %B %b %A %j') }}", NULL, "2026-11-28 01:01:01 November Nov Saturday 332"},
     {"{{ x.a.b }}{{ x['c'] }}{{ x.get('d', 4) }}", "{\"a\": {\"b\": 1}, \"c\": 2}", "124"},
     {"{{ 'a' 'b' ~ 1 ~ none }}{{ 0.1 + 0.2 }}{{ 1e20 }}", NULL, "ab1None0.300000000000000041e+20"},
+    {"  {% if true %}b{% endif %}", NULL, "b"},
+    {"{% if true %}  {% endif %}x", NULL, "  x"},
+    {"{% if true %}\n  {% endif %}x", NULL, "x"},
+    {"  {{ 1 }}{# \n #} \t{# c #}x", NULL, "  1 \tx"},
     {"{{ nothing.a }}", NULL, NULL}, {"{{ 'a' + 1 }}", NULL, NULL}, {"{{ x.append(1) }}", "[]", NULL}, {"{{ 1|nofilter }}", NULL, NULL},
     {"{{ none|tojson|length }}{{ nothing|tojson }}", NULL, NULL}, {"{% if %}{% endif %}", NULL, NULL}, {"{% endif %}", NULL, NULL},
     {"{% set x.y = 1 %}", "{}", NULL}};

@@ -21,11 +21,14 @@ static const char *given_model; /* for schedules; NULL: small ones of random wei
 
 /* --- models ----------------------------------------------------------------------------------------------------------- */
 
-enum { PLAIN, NOISY, WINDOWED, EXPERTS, NOISY_EXPERTS, MODELS };
+enum { PLAIN, NOISY, WINDOWED, EXPERTS, NOISY_EXPERTS, PREDICTING, MODELS };
 static file models[MODELS];
 
 /* Drafts that guess at random, for all of them: heads, and a layer that reads states. */
 static file heads, layer;
+
+enum { DRAFTERS = 4 };
+static file drafters[DRAFTERS]; /* those that come in files of their own; the last is for the model with windows */
 
 static void make_models(void)
 {
@@ -34,6 +37,7 @@ static void make_models(void)
     models[EXPERTS] = random_mixture(4, 1, 0, 1);
     models[NOISY_EXPERTS] = random_mixture(4, 1, 0.25f, 1);
     models[WINDOWED] = random_windowed(1);
+    models[PREDICTING] = random_predicting(1, 1);
 }
 
 /* --- engines ---------------------------------------------------------------------------------------------------------- */
@@ -71,10 +75,13 @@ static int used_pages(const specdec *t)
     for (span = 0; span < SPECDEC__SPANS; span++) {
         used += e->target.kv.span[span].count - e->target.kv.span[span].free_count - e->target.kv.span[span].idle;
         for (i = 0; i < e->drafter_count; i++)
-            if (e->drafters[i].kind == &specdec__draft_model_kind || e->drafters[i].kind == &specdec__draft_layer_kind) {
+            if (e->drafters[i].kind == &specdec__draft_model_kind || e->drafters[i].kind == &specdec__draft_layer_kind ||
+                e->drafters[i].kind == &specdec__draft_block_kind) {
                 const void *state = e->drafters[i].state;
                 const specdec__kv *kv = e->drafters[i].kind == &specdec__draft_model_kind
                                             ? &((const specdec__draft_model *)state)->context.kv
+                                        : e->drafters[i].kind == &specdec__draft_block_kind
+                                            ? &((const specdec__draft_block *)state)->context.kv
                                             : &((const specdec__draft_layer *)state)->context.kv;
                 const specdec__pages *pages = &kv->span[span];
 
@@ -476,11 +483,22 @@ static void retrieve(specdec_config *c, int windowed, int turn)
         c->retrieval = 16 + turn % 40;
 }
 
+/* Only one target has a block that predicts. */
+static void predict(specdec_config *c, int windowed)
+{
+    if (c->drafting != SPECDEC_DRAFT_MTP)
+        return;
+    if (windowed)
+        c->drafting = SPECDEC_DRAFT_NGRAM;
+    else
+        c->target = source_of(&models[PREDICTING]);
+}
+
 static void test_schedules(void)
 {
     static const int counts[] = {1, 2, 3, 5, 8, 16, 32};
     static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF,
-                                                 SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE};
+                                                 SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE, SPECDEC_DRAFT_MTP};
     uint64_t random = 77;
     int i;
 
@@ -498,9 +516,12 @@ static void test_schedules(void)
             c.heads.data = layer.data;
             c.heads.size = layer.size;
         }
+        if (i % 4 > 1 && !given_model)
+            c.draft = source_of(&drafters[i / 4 % (small == PLAIN ? DRAFTERS - 1 : DRAFTERS)]);
         c.sequences = counts[i % 7];
-        c.drafting = draftings[maker_random(&random) % 6];
+        c.drafting = draftings[maker_random(&random) % 7];
         retrieve(&c, small != PLAIN && !given_model, i);
+        predict(&c, small != PLAIN || given_model);
         c.drafting = given_model && (c.drafting == SPECDEC_DRAFT_MODEL || c.drafting == SPECDEC_DRAFT_HEADS) ? SPECDEC_DRAFT_NGRAM : c.drafting;
         c.policy = maker_random(&random) % 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.prefill_chunk = (int)(maker_random(&random) % 3) * 3;
@@ -689,7 +710,7 @@ static void test_forks(void)
     TEST("texts that fork: each path is what it is alone, by token and by rule, greedily and sampled, with every drafter");
     for (i = 0; i < (getenv("TEST_WRAPPER") ? 6 : quick ? 10 : 200); i++) {
         static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF,
-                                                 SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE};
+                                                 SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE, SPECDEC_DRAFT_MTP};
         const int model = i % 5 ? PLAIN : WINDOWED, by_token = i % 2;
         specdec_config c = config_of(model, model == PLAIN ? NOISY : WINDOWED), alone;
         int32_t tokens[30];
@@ -702,8 +723,9 @@ static void test_forks(void)
         alone = c;
         alone.fork_token = "";
         c.sequences = 200;
-        c.drafting = draftings[i / 2 % 6];
+        c.drafting = draftings[i / 2 % 7];
         retrieve(&c, model != PLAIN, i);
+        predict(&c, model != PLAIN);
         c.settings.max_tokens = 40;
         c.settings.sampling.temperature = i % 3 ? 1.0f : 0;
         c.settings.sampling.seed = (uint64_t)i;
@@ -1004,7 +1026,7 @@ static void test_wild(void)
 {
     static const char *const kinds[] = {"f16", "f32", "q8_0"};
     static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF,
-                                                 SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE};
+                                                 SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE, SPECDEC_DRAFT_MTP};
     int i, k;
 
     TEST("texts that fork are what they are alone, whatever their callers do with them and their children");
@@ -1019,8 +1041,9 @@ static void test_wild(void)
         hasty = NULL;
         c.sequences = 2 + dice(&w, 20);
         c.context = dice(&w, 4) ? 100 + dice(&w, 200) : 20 + dice(&w, 60);
-        c.drafting = draftings[dice(&w, 6)];
+        c.drafting = draftings[dice(&w, 7)];
         retrieve(&c, model != PLAIN, i);
+        predict(&c, model != PLAIN);
         c.policy = dice(&w, 2) ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.kv = kinds[dice(&w, 3)];
         c.batch = dice(&w, 2) ? 1 + dice(&w, 4) : 64;
@@ -2349,6 +2372,8 @@ int main(int argc, char **argv)
     make_models();
     heads = random_heads();
     layer = random_layer();
+    for (i = 0; i < DRAFTERS; i++)
+        drafters[i] = random_drafter((int)i);
     for (i = 0; i < sizeof tests / sizeof *tests; i++) {
         double start = specdec__os_seconds();
 
@@ -2362,5 +2387,7 @@ int main(int argc, char **argv)
         free(models[i].data);
     free(heads.data);
     free(layer.data);
+    for (i = 0; i < DRAFTERS; i++)
+        free(drafters[i].data);
     return check_report("test_texts");
 }

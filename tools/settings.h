@@ -47,7 +47,33 @@ static const setting settings_table[] = {
     {"--min-tokens", NULL, "min_tokens", SETTING_INTEGER, SETTING(min_tokens), 0, 1 << 24},
     {"--ignore-eos", NULL, NULL, SETTING_INTEGER, SETTING(ignore_end), 0, 1}};
 
-/* The rows of flags that set these in a configuration. */
+/* The rows of flags that name models. */
+#define MODEL_FLAGS(config) \
+    {"-m", PROGRAM_TEXT, &(config)->target.path, "FILE", "the model: a GGUF file", 0, 0}, \
+    {"-md", PROGRAM_TEXT, &(config)->draft.path, "FILE", "a small draft model with the same vocabulary, or a drafter made for the model", 0, 0}, \
+    {"-mh", PROGRAM_TEXT, &(config)->heads.path, "FILE", \
+     "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0}
+
+/* Are the models there that a way to draft needs? Returns PROGRAM_GO_ON, or a status after saying which is not. */
+static PROGRAM_UNUSED int settings_check_models(const specdec_config *config, int drafting)
+{
+    if (!config->target.path)
+        return program_misused("-m is missing: which model?", "");
+    if (drafting == SPECDEC_DRAFT_MODEL && !config->draft.path)
+        return program_misused("--spec draft needs a draft model: -md", "");
+    if (drafting == SPECDEC_DRAFT_HEADS && !config->heads.path)
+        return program_misused("--spec heads needs heads: -mh", "");
+    return PROGRAM_GO_ON;
+}
+
+/* The rows of the best-known samplers, in a configuration, and of all others. */
+#define SAMPLING_FLAGS(config) \
+    {"--top-k", PROGRAM_FIELD, config, "top_k", NULL, 0, 0}, \
+    {"--top-p", PROGRAM_FIELD, config, "top_p", NULL, 0, 0}, \
+    {"--min-p", PROGRAM_FIELD, config, "min_p", NULL, 0, 0}, \
+    {"--repeat-penalty", PROGRAM_FIELD, config, "repetition_penalty", NULL, 0, 0}, \
+    {"--repeat-last-n", PROGRAM_FIELD, config, "repetition_window", NULL, 0, 0}
+
 #define SETTINGS_FLAGS(config) \
     {"--frequency-penalty", PROGRAM_FIELD, config, "frequency_penalty", NULL, 0, 0}, \
     {"--presence-penalty", PROGRAM_FIELD, config, "presence_penalty", NULL, 0, 0}, \

@@ -1944,7 +1944,7 @@ static int parse(options *o, int argc, char **argv)
         {"--compare", PROGRAM_SWITCH, &o->compare, NULL, "instead: tree shapes and verifiers, for -m, -md and --prompts; md or json", 0, 0},
         {"--sequences", PROGRAM_TEXT, (void *)&o->stream_list, "LIST",
          "instead: so many texts side by side, 1 to 64: 1,2,4,8,16,32", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "how they are guessed in the second run (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from in the second run (auto)", 0, 0},
         {"--wait", PROGRAM_SWITCH, &o->wait, NULL,
          "instead, or with --sequences: how long a text waits while a prompt of 2000 tokens is read", 0, 0},
         {"--prompts", PROGRAM_TEXT, (void *)&o->prompts, "FILE", "JSON lines with \"turns\" or \"prompt\", or text with empty lines between", 0, 0},

@@ -100,7 +100,7 @@ static void engine_look(server *s, choice *c)
     engine_count(s, &c->stats, &now);
     server_unlock(s);
     s->moved |= now.tokens > c->stats.tokens || now.prefilled_tokens > c->stats.prefilled_tokens;
-    c->guessed = (int)(now.accepted - c->stats.accepted);
+    c->drafted = (int)(now.accepted - c->stats.accepted);
     c->step_from = c->tokens;
     c->stats = now;
 }
@@ -214,7 +214,7 @@ static void engine_keep(const request *r, choice *c, const specdec_part *part)
 /* Streams a part of an answer, or keeps it. */
 static void engine_deliver(server *s, request *r, choice *c, const specdec_part *part)
 {
-    event e = {*part, !r->guesses_wanted ? -1 : c->tokens - c->step_from <= c->guessed, NULL};
+    event e = {*part, !r->marks_wanted ? -1 : c->tokens - c->step_from <= c->drafted, NULL};
     text whole = NO_TEXT;
     size_t end;
 

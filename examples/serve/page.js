@@ -42,8 +42,8 @@ function addFold(article, title, open) {
 }
 
 // Appends words to a node: pieces of the same kind share a span.
-function appendWords(node, words, guessed) {
-  const kind = guessed ? "guessed" : "own";
+function appendWords(node, words, draft) {
+  const kind = draft ? "draft" : "own";
   const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
   if (node.lastChild?.className !== kind) node.append(make("span", kind, ""));
   if (!node.lastChild.firstChild) node.lastChild.append(document.createTextNode(""));
@@ -57,14 +57,14 @@ const remembered = ["system", "temperature", "top_p", "max_tokens", "seed", "too
 
 function loadSettings() {
   for (const name of remembered) element(name).value = localStorage.getItem("specdec." + name) ?? "";
-  element("guesses").checked = localStorage.getItem("specdec.guesses") === "1";
-  document.body.classList.toggle("marks", element("guesses").checked);
+  element("drafts").checked = localStorage.getItem("specdec.drafts") === "1";
+  document.body.classList.toggle("marks", element("drafts").checked);
 }
 
 function saveSettings() {
   for (const name of remembered) localStorage.setItem("specdec." + name, element(name).value);
-  localStorage.setItem("specdec.guesses", element("guesses").checked ? "1" : "0");
-  document.body.classList.toggle("marks", element("guesses").checked);
+  localStorage.setItem("specdec.drafts", element("drafts").checked ? "1" : "0");
+  document.body.classList.toggle("marks", element("drafts").checked);
 }
 
 function headers() {
@@ -109,7 +109,7 @@ class Answer {
     this.thoughts = null;
     this.calls = [];
     this.content = this.reasoning = "";
-    this.pieces = this.guessed = 0;
+    this.pieces = this.drafts = 0;
     this.began = this.first = performance.now();
   }
   take(event) {
@@ -117,27 +117,27 @@ class Answer {
     if (event.error) throw new Error(event.error.message);
     if (event.usage) this.usage = event.usage;
     if (event.speculation) this.speculation = event.speculation;
-    if (delta.reasoning_content) this.think(delta.reasoning_content, choice.guessed);
-    if (delta.content) this.write(delta.content, choice.guessed);
+    if (delta.reasoning_content) this.think(delta.reasoning_content, choice.draft);
+    if (delta.content) this.write(delta.content, choice.draft);
     for (const call of delta.tool_calls ?? []) this.call(call);
     if (choice?.finish_reason) this.finish = choice.finish_reason;
   }
-  note(guessed) {
+  note(draft) {
     if (!this.pieces++) this.first = performance.now();
-    this.guessed += guessed ? 1 : 0;
+    this.drafts += draft ? 1 : 0;
     if (this.pieces % 8 === 0) this.tell();
   }
-  think(words, guessed) {
+  think(words, draft) {
     this.thoughts ??= addFold(this.article, "Thoughts", false);
     this.reasoning += words;
-    appendWords(this.thoughts, words, guessed);
-    this.note(guessed);
+    appendWords(this.thoughts, words, draft);
+    this.note(draft);
   }
-  write(words, guessed) {
+  write(words, draft) {
     if (!this.words) this.article.append(this.words = make("div", "words"));
     this.content += words;
-    appendWords(this.words, words, guessed);
-    this.note(guessed);
+    appendWords(this.words, words, draft);
+    this.note(draft);
   }
   call(delta) {
     const call = this.calls[delta.index] ??= { id: "", type: "function", function: { name: "", arguments: "" } };
@@ -163,7 +163,7 @@ class Answer {
     parts.push(`${tokens} tokens`);
     if (tokens > 1 && seconds > 0) parts.push(`${((tokens - 1) / seconds).toFixed(1)} a second`);
     if (this.speculation) parts.push(`${this.speculation.tokens_per_step.toFixed(2)} a step`);
-    if (this.pieces) parts.push(`${Math.round(100 * this.guessed / this.pieces)} % guessed`);
+    if (this.pieces) parts.push(`${Math.round(100 * this.drafts / this.pieces)} % draft tokens`);
     if (stopped) parts.push("stopped");
     else if (this.finish === "length") parts.push("cut off: the limit or the context");
     this.article.append(make("p", "about", parts.join(" · ")));

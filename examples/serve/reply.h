@@ -190,11 +190,11 @@ static void write_speculation(writer *j, const request *r, int from, int to)
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */
 
-/* An event of a stream: a part of a choice's answer; with neither text nor finish, its beginning. guessed: whether it
+/* An event of a stream: a part of a choice's answer; with neither text nor finish, its beginning. draft: whether it
    was a draft token, where that is wanted; -1: nobody asked. */
 typedef struct event {
     specdec_part part;
-    int guessed;
+    int draft;
     const char *finish; /* why the answer has ended */
 } event;
 
@@ -261,8 +261,8 @@ static void send_event(server *s, request *r, choice *c, const event *e)
         put_text(&w, "finish_reason", e->finish);
     else
         put_null(&w, "finish_reason");
-    if (e->guessed >= 0)
-        put_truth(&w, "guessed", e->guessed);
+    if (e->draft >= 0)
+        put_truth(&w, "draft", e->draft);
     put_close(&w);
     put_close(&w);
     if (e->finish)

@@ -199,7 +199,7 @@ static int take_stream(request *r, refusal *why)
     const json_t *options_of = member(r->json, "stream_options");
 
     if (!take_switch(r->json, "stream", &r->stream, why) ||
-        !take_switch(r->json, "speculation", &r->guesses_wanted, why))
+        !take_switch(r->json, "speculation", &r->marks_wanted, why))
         return 0;
     if (options_of && !json_is_object(options_of))
         return refuse(why, 400, NULL, "\"stream_options\" must be an object");
@@ -330,25 +330,35 @@ static const specdec_constraint *compile(void **memory, const specdec_constraint
     return constraint;
 }
 
+/* The same for a source whose text is JSON; all else in it is given. */
+static const specdec_constraint *compile_json(void **memory, specdec_constraint_source source, const json_t *value,
+                                              const char *name, refusal *why)
+{
+    char *words = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    const specdec_constraint *constraint = NULL;
+
+    source.text = words;
+    source.length = SPECDEC_WHOLE_STRING;
+    if (words)
+        constraint = compile(memory, &source, name, why);
+    else
+        refuse(why, 400, NULL, "\"%s\" cannot be read", name);
+    free(words);
+    return constraint;
+}
+
 /* Makes the answer obey a JSON schema; compact: without white space, of which there is else as much as the model
    likes. */
 static int take_schema(request *r, const json_t *schema, int compact, refusal *why)
 {
     specdec_constraint_source source;
-    char *words;
 
     if (!json_is_object(schema) && !json_is_boolean(schema))
         return refuse(why, 400, NULL, "\"response_format\": \"json_schema\" needs a \"schema\"");
-    words = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!words)
-        return refuse(why, 400, NULL, "\"response_format\": the schema cannot be read");
     memset(&source, 0, sizeof source);
     source.kind = SPECDEC_CONSTRAINT_SCHEMA;
-    source.text = words;
-    source.length = strlen(words);
     source.compact = compact;
-    r->settings.constraint = compile(&r->constraint, &source, "response_format", why);
-    free(words);
+    r->settings.constraint = compile_json(&r->constraint, source, schema, "response_format", why);
     return r->settings.constraint != NULL;
 }
 
@@ -405,7 +415,6 @@ static int take_tools(const server *s, request *r, refusal *why)
     const char *name = named_tool(r);
     specdec_constraint_source source;
     int several = 1;
-    char *words;
 
     if (is_nothing(tools) || (json_is_string(choice_of) && strcmp(json_string_value(choice_of), "none") == 0))
         return 1;
@@ -416,19 +425,13 @@ static int take_tools(const server *s, request *r, refusal *why)
     r->one_call = name || !several;
     if (r->settings.constraint)
         return refuse(why, 400, "unsupported", "\"tools\" go without \"response_format\" and \"grammar\" here");
-    words = json_dumps(tools, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!words)
-        return refuse(why, 400, NULL, "\"tools\" cannot be read");
     memset(&source, 0, sizeof source);
     source.kind = SPECDEC_CONSTRAINT_TOOLS;
-    source.text = words;
-    source.length = strlen(words);
     source.calls = s->calls;
     source.choices = name ? &name : NULL;
     source.choice_count = name != NULL;
     source.compact = 1;
-    r->settings.calls = compile(&r->calls, &source, "tools", why);
-    free(words);
+    r->settings.calls = compile_json(&r->calls, source, tools, "tools", why);
     return r->settings.calls != NULL;
 }
 

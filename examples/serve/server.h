@@ -21,7 +21,7 @@ typedef struct choice {
     int prompted, tokens;   /* tokens of the prompt; of the answer that were handed out */
     int skip;               /* tokens that were delivered before the sequence began anew (see engine_put_back) */
     int64_t accepted;       /* draft tokens that were accepted, up to the last step */
-    int step_from, guessed; /* answer tokens before this step, and how many of this step's were draft tokens */
+    int step_from, drafted; /* answer tokens before this step, and how many of this step's were draft tokens */
     double began, last;     /* when it was prompted, when its last piece came; seconds */
     const char *finish;     /* why it ended, in OpenAI's words */
     text content, thoughts; /* the answer, where it is not streamed */
@@ -56,7 +56,7 @@ typedef struct request {
     specdec_bias *biases;
     void *constraint, *calls; /* what settings.constraint and settings.calls lie in */
     int one_call;             /* an answer ends behind its first call of a tool */
-    int seeded, stream, usage_wanted, guesses_wanted, logprobs, top_logprobs, base64, n;
+    int seeded, stream, usage_wanted, marks_wanted, logprobs, top_logprobs, base64, n;
     int prompts, count; /* prompts, choices */
     choice *choices;    /* (count) */
     double arrived, deadline;

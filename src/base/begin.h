@@ -6,7 +6,7 @@
 #ifndef SPECDEC_IMPLEMENTATION /* parts only */
 #define SPECDEC_IMPLEMENTATION /* parts only */
 #endif /* parts only */
-#define SPECDEC_FILE "lanes.h" /* parts only */
+#define SPECDEC_FILE "lanes_rows.h" /* parts only */
 #include "../interface/layout.h"
 
 /* Beside the implementation, callers have its structures. */

@@ -35,7 +35,8 @@ enum {
 #define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
-   ASCII; all else. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
+   ASCII; all else, and <, with which the marks of calls begin. A header says of which kinds any SPECDEC__LIVE_BYTES
+   bytes, in any order, may follow. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
 #define SPECDEC__LIVE_SHIFT 25
 #define SPECDEC__LIVE_BYTES 40
@@ -52,7 +53,7 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
         return 2;
     if (byte >= '0' && byte <= '9')
         return 4;
-    if (byte < 0x20 || byte == '"' || byte == '\\' || byte > 0x7f)
+    if (byte < 0x20 || byte == '"' || byte == '\\' || byte == '<' || byte > 0x7f)
         return SPECDEC__KIND_OTHER;
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
@@ -90,6 +91,7 @@ struct specdec_constraint {
     size_t bytes;
     uint32_t rules, words, root;
     uint32_t free_space;  /* white space between the tokens of JSON is free */
+    uint32_t kinds, kind_count; /* place in words of what is known of arguments, (SPECDEC__KIND_WORDS) each */
 };
 
 typedef struct specdec__thread {

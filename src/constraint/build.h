@@ -28,6 +28,8 @@ typedef struct specdec__build {
     specdec__vector nfa;       /* (3) type | low << 8 | high << 16; next; next or rule */
     uint32_t repeat_limit;     /* states above which a counted repetition becomes one with a counter; 0: never */
     int strings;               /* characters as in a JSON string: some must be escaped */
+    int raw;                   /* strings are built as they are: nothing in them is escaped */
+    uint32_t kinds, kind_count; /* as in the header */
     uint64_t work;             /* how much was done: a bound for what is hostile */
     uint32_t body, character, quote; /* states inside a JSON string; rule of one character; where a string begins */
     uint32_t crowd;            /* the state that has too many alternatives */

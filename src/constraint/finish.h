@@ -422,8 +422,10 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     c->words = b->word_count;
     c->root = root;
     c->free_space = (uint32_t)free_space;
+    c->kinds = b->kinds;
+    c->kind_count = b->kind_count;
     c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
-    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 4 * sizeof c->rules);
+    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 6 * sizeof c->rules);
     return 1;
 }
 

@@ -5,6 +5,8 @@
 #pragma once
 #include "../base/base.h"
 #include "../text/json.h"
+#include "../text/answer.h"
+#include "../text/splitter.h"
 #include "automaton.h"
 #include "build.h"
 #include "expression.h"
@@ -464,6 +466,270 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
     return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
 }
 
+/* ---- Members that are written as the arguments of calls are, in the order in which they are listed. */
+
+/* Can a name be written as it is? */
+static int specdec__written_name(const specdec__schema *s, const unsigned char *text, size_t size)
+{
+    const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
+    size_t i;
+
+    for (i = 0; i < size; i++) {
+        const uint32_t kind = specdec__byte_kind(text[i]);
+
+        if (pairs ? text[i] < ' ' || text[i] == '"' || text[i] == '<' || text[i] == '>'
+                  : !(kind & 31) && text[i] != '.' && text[i] != '$')
+            return 0;
+    }
+    return size > 0 && size <= SPECDEC__ANSWER_KEY_MOST;
+}
+
+/* What the value of an argument may be, by the schemas of its rule: 1: a string, 2: anything else, 0: both. */
+static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
+{
+    uint32_t types = SPECDEC__TYPE_ALL, i, k;
+
+    for (i = 0; i < specdec__schema_conjunction_count(s); i++) {
+        const uint32_t *found = specdec__schema_conjunction(s, i);
+
+        for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
+            const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
+
+            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_type_mask(s, term >> 1, 0);
+        }
+    }
+    return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
+}
+
+/* Notes what the values of an argument are, for those who read the answer; size 0: of those that are not listed. */
+static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
+                                  uint32_t rule)
+{
+    size_t length;
+    const unsigned char *tool = specdec__schema_spelled(s, s->tool, &length);
+    uint64_t hash;
+
+    if (!tool || s->b->failed)
+        return;
+    hash = specdec__answer_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
+    specdec__vector_push(s->b, &s->kinds, (uint32_t)hash);
+    specdec__vector_push(s->b, &s->kinds, (uint32_t)(hash >> 32));
+    specdec__vector_push(s->b, &s->kinds, kind);
+    specdec__vector_push(s->b, &s->kinds, rule);
+}
+
+/* What is known of the argument of a note: of a name that stands for several kinds, none of them. */
+static uint32_t specdec__written_known(specdec__schema *s, uint32_t note)
+{
+    const uint32_t *own = s->kinds.data + note;
+    uint32_t i, kind = own[2];
+
+    for (i = 0; i < s->kinds.count && specdec__build_works(s->b, 1); i += SPECDEC__KIND_WORDS + 1)
+        if (s->kinds.data[i] == own[0] && s->kinds.data[i + 1] == own[1] && s->kinds.data[i + 2] != own[2])
+            kind = 0;
+    return kind;
+}
+
+/* Could a string that this rule is for be another value? */
+static int specdec__written_doubtful(specdec__schema *s, uint32_t rule)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->kinds.count && !s->b->failed; i += SPECDEC__KIND_WORDS + 1)
+        if (s->kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__written_known(s, i))
+            return 1;
+    return 0;
+}
+
+static void specdec__written_text(specdec__schema *s, uint32_t all, const char *text)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
+}
+
+/* White space of which models write some, if any. */
+static void specdec__written_space(specdec__schema *s, uint32_t all)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+}
+
+/* The mark behind a name, and the value that follows: a string as it is, or JSON that is none. */
+static void specdec__written_pair(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
+{
+    specdec__build *b = s->b;
+    const specdec__calls *row = s->calls;
+    const int says = specdec__answer_says_kind(row);
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    uint32_t i;
+
+    for (i = 0; i < 2; i++) {
+        const uint32_t one = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+        if (says)
+            specdec__written_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
+        specdec__written_text(s, one, row->key_end);
+        if (row->value_begin) {
+            specdec__written_space(s, one);
+            specdec__written_text(s, one, row->value_begin);
+        }
+        if (i && row->flags & SPECDEC__CALLS_LINES)
+            specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_REPEAT,
+                                                            specdec__tree_character(b, '\n', '\n'), 0, 1));
+        specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, i ? rest : text, 0));
+        if (i && row->flags & SPECDEC__CALLS_LINES)
+            specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_REPEAT,
+                                                            specdec__tree_character(b, '\n', '\n'), 0, 1));
+        if (i)
+            specdec__written_text(s, one, row->value_end);
+        specdec__tree_prepend(b, any, one);
+    }
+    specdec__tree_prepend(b, all, any);
+}
+
+/* The rule of a member, place as in specdec__members_rule; 0: it may not be there. */
+static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m, uint32_t place)
+{
+    specdec__build *b = s->b;
+    const int listed = place != UINT32_MAX;
+    const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
+    const unsigned char *name = listed ? m->text + m->texts.data[2 * place] : (const unsigned char *)"";
+    const size_t size = listed ? m->texts.data[2 * place + 1] : 0;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    uint32_t rule, text;
+
+    if (listed && !specdec__written_name(s, name, size))
+        return 0;
+    s->within = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
+    text = specdec__members_rule(s, m, place, 0);
+    if (b->failed || text == UINT32_MAX)
+        return 0;
+    if (pairs) {
+        specdec__written_space(s, all);
+        specdec__written_text(s, all, s->calls->key_begin);
+    }
+    if (listed) {
+        specdec__tree_prepend(b, all, specdec__tree_text(b, name, size));
+    } else {
+        specdec__source source;
+        specdec__vector none;
+
+        memset(&source, 0, sizeof source);
+        memset(&none, 0, sizeof none);
+        source.text = (const unsigned char *)"[a-zA-Z_][a-zA-Z0-9_]{0,31}";
+        source.size = strlen((const char *)source.text);
+        specdec__tree_prepend(b, all, specdec__regex_parse(b, &source, &none, 1));
+    }
+    if (pairs) {
+        if (!specdec__answer_says_kind(s->calls))
+            specdec__written_note(s, name, size, specdec__written_kind(s, text), text);
+        s->within = SPECDEC__STYLE_REST;
+        specdec__written_pair(s, all, text, specdec__members_rule(s, m, place, 0));
+    } else {
+        const int equals = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PYTHON;
+
+        specdec__literal_byte(s, all, equals ? '=' : ':');
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, text, 0));
+    }
+    rule = specdec__build_rule(b);
+    return specdec__build_expression(b, rule, all) ? rule : 0;
+}
+
+/* A member behind others. */
+static uint32_t specdec__written_next(specdec__schema *s, uint32_t member)
+{
+    specdec__build *b = s->b;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+    if (s->style != SPECDEC__STYLE_ARGUMENTS || s->calls->form != SPECDEC__CALLS_PAIRS) {
+        specdec__literal_byte(s, all, ',');
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
+    }
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+    return all;
+}
+
+/* Members, of which those that are required must be there; names that are not listed are only welcome where none is.
+   *empty: there may be none at all. Returns their tree; 0: there is no such object. */
+static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m, int *empty)
+{
+    specdec__build *b = s->b;
+    uint32_t first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0), rest = 0, i, required = 0;
+
+    *empty = 1;
+    if (!m->names.count && !m->patterns && !m->limited && m->most) {
+        const uint32_t member = specdec__written_member(s, m, UINT32_MAX);
+
+        if (member) {
+            const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, specdec__written_next(s, member),
+                                                            0, UINT32_MAX));
+            specdec__tree_prepend(b, first, all);
+        }
+    }
+    for (i = m->names.count; i-- > 0 && !b->failed;) {
+        const uint32_t member = specdec__written_member(s, m, i);
+        const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        const uint32_t behind = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        const uint32_t next = member ? specdec__written_next(s, member) : 0, least = m->required.data[i] != 0;
+        uint32_t rule;
+
+        required += least;
+        if (!member && least)
+            return 0;
+        if (!member)
+            continue;
+        if (least) { /* none behind it may be the first */
+            first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+            *empty = 0;
+        }
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+        specdec__tree_prepend(b, behind, specdec__tree_add(b, SPECDEC__TREE_REPEAT, next, least, 1));
+        if (rest) {
+            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rest, 0));
+            specdec__tree_prepend(b, behind, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rest, 0));
+        }
+        specdec__tree_prepend(b, first, all);
+        rule = specdec__build_rule(b);
+        if (!specdec__build_expression(b, rule, behind))
+            return 0;
+        b->nullable.data[rule] = !least && (!rest || b->nullable.data[rest]);
+        rest = rule;
+    }
+    if (m->least == 1)
+        *empty = 0;
+    if (m->least > (required > 1 ? required : 1) || m->most < m->names.count) {
+        specdec__schema_fail(s, m->owner, m->least > required ? "minProperties" : "maxProperties",
+                             SPECDEC_ERROR_UNSUPPORTED, "it is not supported where calls are no JSON");
+        return 0;
+    }
+    return b->failed || (!b->tree.data[first + SPECDEC__TREE_CHILD] && !*empty) ? 0 : first;
+}
+
+/* Objects whose members are written so: arguments, or within values that are no JSON. */
+static void specdec__written_objects(specdec__schema *s, specdec__members *m)
+{
+    specdec__build *b = s->b;
+    const int braces = s->style == SPECDEC__STYLE_LITERAL;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    int empty = 0;
+    uint32_t rule, members = specdec__written_members(s, m, &empty);
+
+    if (b->failed || !members)
+        return;
+    if (braces)
+        specdec__literal_byte(s, all, '{');
+    if (b->tree.data[members + SPECDEC__TREE_CHILD])
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, members, !empty, 1));
+    if (braces)
+        specdec__literal_byte(s, all, '}');
+    rule = specdec__build_rule(b);
+    if (!specdec__build_expression(b, rule, all))
+        return;
+    s->empty |= empty && !braces;
+    specdec__schema_way(s, b->rules.data[rule]);
+}
+
 /* Objects that obey all facts. */
 static void specdec__schema_objects(specdec__schema *s)
 {
@@ -480,6 +746,10 @@ static void specdec__schema_objects(specdec__schema *s)
     if (!specdec__members_read(s, m))
         return;
     specdec__members_spell(s, m);
+    if (b->raw) {
+        specdec__written_objects(s, m);
+        return;
+    }
     specdec__members_sort(s, m);
     count = m->names.count;
     sets = specdec__build_scratch(b, 2 * (size_t)count + 1);
@@ -666,56 +936,104 @@ static void specdec__schema_expand(specdec__schema *s)
 /* The rule of all listed values and words; 0: there are none. */
 static uint32_t specdec__schema_literals(specdec__schema *s)
 {
-    static const char *const words[] = {"null", "false", "true"};
     specdec__build *b = s->b;
     const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
     uint32_t i, rule;
 
     for (i = 0; i < 3; i++)
         if (s->simple >> i & 1)
-            specdec__tree_prepend(b, any, specdec__tree_text(b, (const unsigned char *)words[i], strlen(words[i])));
-    for (i = 0; i < s->literals.count && !b->failed; i++)
-        specdec__tree_prepend(b, any, specdec__literal_tree(s, s->literals.data[i]));
+            specdec__tree_prepend(b, any, specdec__literal_word(s, i));
+    for (i = 0; i < s->literals.count && !b->failed; i++) {
+        const uint32_t node = s->literals.data[i];
+        const uint32_t tree = b->raw && specdec__schema_node(s, node)->kind == SPECDEC__JSON_STRING
+                                  ? 0 : specdec__literal_tree(s, node);
+
+        if (tree)
+            specdec__tree_prepend(b, any, tree);
+    }
     if (b->failed || !b->tree.data[any + SPECDEC__TREE_CHILD])
         return 0;
     rule = specdec__build_rule(b);
     return specdec__build_expression(b, rule, any) ? b->rules.data[rule] : 0;
 }
 
+/* Listed strings that are written as they are, as one way. */
+static void specdec__schema_raw_literals(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    specdec__dfa d;
+    uint32_t i;
+
+    for (i = 0; b->raw && i < s->literals.count && !b->failed; i++) {
+        size_t size;
+        const unsigned char *text = specdec__schema_node(s, s->literals.data[i])->kind == SPECDEC__JSON_STRING
+                                        ? specdec__schema_spelled(s, s->literals.data[i], &size) : NULL;
+
+        if (text)
+            specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
+    }
+    if (!b->failed && b->tree.data[any + SPECDEC__TREE_CHILD] && specdec__strings_tree(b, &d, any) &&
+        (!s->doubtful || specdec__raw_without(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
+        specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
+}
+
+/* Begins a conjunction: what its style says. */
+static void specdec__schema_style(specdec__schema *s, const uint32_t *conjunction)
+{
+    static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
+                                     SPECDEC__TYPE_ALL & ~SPECDEC__TYPE_STRING, SPECDEC__TYPE_ALL};
+    const uint32_t style = conjunction[SPECDEC__CONJUNCTION_STYLE];
+
+    s->style = style;
+    s->tool = conjunction[SPECDEC__CONJUNCTION_TOOL];
+    s->types = types[style];
+    s->within = style == SPECDEC__STYLE_LITERAL ? style : (uint32_t)SPECDEC__STYLE_JSON;
+    s->b->raw = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
+                (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
+    s->doubtful = style == SPECDEC__STYLE_TEXT &&
+                  specdec__written_doubtful(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+    s->empty = 0;
+}
+
 /* Builds the rule of a conjunction. */
 static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->b;
-    const uint32_t first = s->conjunctions.data[3 * conjunction], count = s->conjunctions.data[3 * conjunction + 1];
-    const uint32_t rule = s->conjunctions.data[3 * conjunction + 2];
+    const uint32_t *words = specdec__schema_conjunction(s, conjunction);
+    const uint32_t first = words[SPECDEC__CONJUNCTION_FIRST], count = words[SPECDEC__CONJUNCTION_COUNT];
+    const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
 
     s->facts.count = s->branches.count = s->pending.count = s->seen.count = 0;
     s->branch_at = s->depth = s->shapes = s->simple = 0;
-    s->types = SPECDEC__TYPE_ALL;
     s->literals.count = s->ways.count = 0;
+    specdec__schema_style(s, words);
     for (i = 0; i < count; i++)
         specdec__vector_push(b, &s->pending, s->terms.data[first + i]);
     specdec__schema_expand(s);
     if (b->failed)
         return;
     specdec__schema_way(s, specdec__schema_literals(s));
+    specdec__schema_raw_literals(s);
     if (s->simple & SPECDEC__TYPE_STRING)
-        specdec__schema_way(s, b->quote);
+        specdec__schema_way(s, b->raw ? b->rules.data[specdec__raw_any(s)] : b->quote);
     if (s->simple & SPECDEC__TYPE_FRACTION)
         specdec__schema_way(s, b->rules.data[s->number_rule]);
     else if (s->simple & SPECDEC__TYPE_INTEGER)
         specdec__schema_way(s, b->rules.data[s->integer_rule]);
     if (b->failed)
         return;
+    b->nullable.data[rule] = s->empty != 0;
     if (s->ways.count == 1) {
         b->rules.data[rule] = s->ways.data[0];
         return;
     }
-    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN, 2 + 2 * s->ways.count);
+    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | (s->empty ? SPECDEC__VERTEX_FINAL : 0),
+                                 2 + 2 * s->ways.count);
     for (i = 0; i < s->ways.count && !b->failed; i++) {
         const uint32_t state = s->ways.data[i];
-        uint32_t called = state == b->quote ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
+        uint32_t called = state == b->quote && !b->raw ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
                           : state == b->rules.data[s->integer_rule] ? s->integer_rule : specdec__build_rule(b);
 
         if (b->failed)
@@ -732,9 +1050,11 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
 /* An error that has no keyword yet is that of a conjunction. */
 static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
 {
-    if (s->bad_key || s->bad_node || !s->conjunctions.data[3 * conjunction + 1])
+    const uint32_t *words = specdec__schema_conjunction(s, conjunction);
+
+    if (s->bad_key || s->bad_node || !words[SPECDEC__CONJUNCTION_COUNT])
         return;
-    s->bad_node = s->terms.data[s->conjunctions.data[3 * conjunction]] >> 1;
+    s->bad_node = s->terms.data[words[SPECDEC__CONJUNCTION_FIRST]] >> 1;
     s->bad_key = key;
 }
 
@@ -788,8 +1108,9 @@ static int specdec__schema_conjunctions(specdec__schema *s)
     specdec__build *b = s->b;
     uint32_t i;
 
-    for (i = 0; i < s->conjunctions.count / 3 && !b->failed; i++)
+    for (i = 0; i < specdec__schema_conjunction_count(s) && !b->failed; i++)
         specdec__schema_build(s, i);
+    b->raw = 0;
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
             specdec__schema_blame(s, i - 1,
@@ -811,8 +1132,8 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     if (!specdec__schema_conjunctions(s))
         return;
     specdec__build_finish(b, root, s->free_space);
-    for (i = 0; b->crowd && i < s->conjunctions.count / 3; i++)
-        if (b->rules.data[s->conjunctions.data[3 * i + 2]] == b->crowd)
+    for (i = 0; b->crowd && i < specdec__schema_conjunction_count(s); i++)
+        if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowd)
             specdec__schema_blame(s, i, "anyOf, oneOf or not");
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 #include "../base/base.h"
 #include "../text/json.h"
+#include "../text/answer.h"
 #include "automaton.h"
 #include "build.h"
 #include "expression.h"
@@ -83,6 +84,22 @@ static const struct specdec__keyword {
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
+/* How the values of a conjunction are written. */
+enum {
+    SPECDEC__STYLE_JSON,
+    SPECDEC__STYLE_ARGUMENTS, /* an object, as the arguments of a call are written, without its brackets */
+    SPECDEC__STYLE_TEXT,      /* a string as it is, and the mark behind values */
+    SPECDEC__STYLE_REST,      /* JSON that is no string */
+    SPECDEC__STYLE_LITERAL    /* JSON with Python's words, or with strings between marks and names without quotes */
+};
+
+/* Words of a conjunction: its first term, how many there are, its rule, its style, the name of the tool whose arguments
+   it describes. */
+enum {
+    SPECDEC__CONJUNCTION_FIRST, SPECDEC__CONJUNCTION_COUNT, SPECDEC__CONJUNCTION_RULE, SPECDEC__CONJUNCTION_STYLE,
+    SPECDEC__CONJUNCTION_TOOL, SPECDEC__CONJUNCTION_WORDS
+};
+
 enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
 
 /* A fact or a branch: kind, the keyword's value, the schema that has it, negated or a term. */
@@ -98,7 +115,7 @@ typedef struct specdec__schema {
     uint32_t bad_node;       /* where an error is */
     const char *bad_key;
     specdec__vector terms;   /* of all conjunctions */
-    specdec__vector conjunctions; /* (3) first term, count, rule */
+    specdec__vector conjunctions; /* (SPECDEC__CONJUNCTION_WORDS) */
     specdec__vector facts, branches; /* (4) of the shape that is being made */
     specdec__vector pending, seen;   /* terms */
     uint32_t types, branch_at, depth, shapes, keywords_seen;
@@ -106,13 +123,19 @@ typedef struct specdec__schema {
     uint32_t simple;         /* SPECDEC__TYPE_... of types without facts that were seen */
     specdec__vector literals; /* nodes of listed values */
     specdec__vector ways;     /* rules to choose from */
-    uint32_t number_rule, integer_rule, any_rule;
+    uint32_t number_rule, integer_rule;
     specdec__dfa body;       /* all strings, */
     uint32_t *body_place;    /* and their states */
     uint32_t space;          /* a tree: white space between tokens */
     uint32_t end;            /* a final state */
     specdec__vector roots;   /* nodes of schemas that stand for themselves: references in them begin there */
     specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
+    /* calls of tools that are not JSON: */
+    const specdec__calls *calls; /* how they are written */
+    uint32_t style, within, tool; /* of the conjunction that is being built; style of those that it names; its tool */
+    uint32_t text_rule;      /* any string as it is, with its marks; 0: not built yet */
+    int doubtful, empty;     /* a value may be a string or not; there may be no arguments */
+    specdec__vector kinds;   /* (SPECDEC__KIND_WORDS + 1) of arguments, with the rules of their strings */
 } specdec__schema;
 
 /* Refuses a keyword. */
@@ -947,9 +970,22 @@ static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, 
 
 /* ---- Conjunctions. */
 
-/* The rule of a conjunction of terms, which is built later when it is new. terms are sorted here. */
+/* The words of a conjunction. */
+static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
+{
+    return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
+}
+
+static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
+{
+    return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
+}
+
+/* The rule of a conjunction of terms, in the style s->within, which is built later when it is new. terms are sorted
+   here. */
 static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
+    const uint32_t tool = s->within == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
     uint32_t i, j, k, rule, first;
 
     for (i = j = 0; i < count; i++) { /* sorted, each once, without those that say nothing */
@@ -966,10 +1002,14 @@ static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_
         j++;
     }
     count = j;
-    for (i = 0; i < s->conjunctions.count && specdec__build_works(s->b, 1); i += 3)
-        if (s->conjunctions.data[i + 1] == count &&
-            (!count || memcmp(s->terms.data + s->conjunctions.data[i], term, (size_t)count * 4) == 0))
-            return s->conjunctions.data[i + 2];
+    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_works(s->b, 1); i++) {
+        const uint32_t *known = specdec__schema_conjunction(s, i);
+
+        if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->within &&
+            known[SPECDEC__CONJUNCTION_TOOL] == tool &&
+            (!count || memcmp(s->terms.data + known[0], term, (size_t)count * 4) == 0))
+            return known[SPECDEC__CONJUNCTION_RULE];
+    }
     rule = specdec__build_rule(s->b);
     first = s->terms.count;
     for (i = 0; i < count; i++)
@@ -977,6 +1017,8 @@ static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_
     specdec__vector_push(s->b, &s->conjunctions, first);
     specdec__vector_push(s->b, &s->conjunctions, count);
     specdec__vector_push(s->b, &s->conjunctions, rule);
+    specdec__vector_push(s->b, &s->conjunctions, s->within);
+    specdec__vector_push(s->b, &s->conjunctions, tool);
     return s->b->failed ? 0 : rule;
 }
 

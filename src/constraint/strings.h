@@ -66,7 +66,7 @@ static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tr
     uint32_t start;
 
     b->nfa.count = 0;
-    b->strings = 1;
+    b->strings = !b->raw;
     start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_tree(b, tree, start);
     b->strings = 0;

@@ -8,6 +8,7 @@
 #include "../text/answer.h"
 #include "automaton.h"
 #include "build.h"
+#include "expression.h"
 #include "finish.h"
 #include "strings.h"
 #include "schema.h"
@@ -15,8 +16,6 @@
 #include "objects.h"
 
 SPECDEC__FOR_SIZE
-
-#define SPECDEC__TOOLS_NAMED 1u /* the byte between a name and its arguments, where their mark is read elsewhere */
 
 /* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
    the part has it. */
@@ -55,6 +54,13 @@ static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_
                ? parameters : 0;
 }
 
+/* Are arguments of this form written otherwise than as a JSON object? */
+static int specdec__tools_written(const specdec__calls *row)
+{
+    return row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_PYTHON ||
+           row->form == SPECDEC__CALLS_BRACES;
+}
+
 /* Is a tool among those that are chosen? */
 static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
@@ -66,26 +72,109 @@ static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const 
     return !count;
 }
 
+/* Appends a text as it stands. */
+static void specdec__tools_text(specdec__schema *s, uint32_t all, const char *text)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
+}
+
+/* Appends what an expression describes. */
+static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *expression)
+{
+    specdec__source source;
+    specdec__vector none;
+
+    memset(&source, 0, sizeof source);
+    memset(&none, 0, sizeof none);
+    source.text = (const unsigned char *)expression;
+    source.size = strlen(expression);
+    specdec__tree_prepend(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
+}
+
+static void specdec__tools_space(specdec__schema *s, uint32_t all)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+}
+
+/* What a form writes around a name, up to the arguments, and behind these. */
+static void specdec__tools_before(specdec__schema *s, uint32_t all)
+{
+    const specdec__calls *row = s->calls;
+
+    if (row->id) { /* a number of the call */
+        specdec__tools_match(s, all, "[^<]{1,40}");
+        specdec__tools_text(s, all, row->id);
+    }
+    if (row->flags & SPECDEC__CALLS_PATH)
+        specdec__tools_text(s, all, "functions.");
+    if (row->form == SPECDEC__CALLS_PYTHON)
+        specdec__tools_match(s, all, "(\\[[ \\n]?)?");
+}
+
+static void specdec__tools_between(specdec__schema *s, uint32_t all)
+{
+    const specdec__calls *row = s->calls;
+
+    if (row->flags & SPECDEC__CALLS_PATH)
+        specdec__tools_match(s, all, ":\\d{1,4}");
+    if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
+        specdec__tools_match(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
+    specdec__tools_text(s, all, row->middle);
+    if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
+        specdec__tools_space(s, all);
+}
+
+static void specdec__tools_behind(specdec__schema *s, uint32_t all)
+{
+    const specdec__calls *row = s->calls;
+
+    if (row->form == SPECDEC__CALLS_PAIRS) {
+        specdec__tools_space(s, all);
+        specdec__tools_text(s, all, row->close);
+    } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
+        specdec__literal_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
+    } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* its message ends with this mark, not with the arguments */
+        const uint32_t mark = specdec__tree_add(s->b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+        specdec__tools_text(s, mark, row->close);
+        specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, mark, 0, 1));
+    }
+}
+
 /* A call of a tool, from behind the mark that begins it to the end of its arguments. rule 0: it has none. */
-static uint32_t specdec__tools_call(specdec__schema *s, const specdec__calls *row, uint32_t name, uint32_t rule)
+static uint32_t specdec__tools_call(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->b;
+    const specdec__calls *row = s->calls;
     const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
     const specdec__bytes raw = specdec__json_raw(&s->j, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
-    if (json)
+    if (json) {
         specdec__tools_literal(s, all, strchr(row->begin, '{'));
-    specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
-    specdec__literal_byte(s, all, json ? '"' : SPECDEC__TOOLS_NAMED);
-    if (json)
+        specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
+        specdec__literal_byte(s, all, '"');
         specdec__tools_literal(s, all, row->behind + 1);
+    } else {
+        size_t size;
+        const unsigned char *text;
+
+        b->raw = 1;
+        text = specdec__schema_spelled(s, name, &size);
+        b->raw = 0;
+        specdec__tools_before(s, all);
+        if (text)
+            specdec__tree_prepend(b, all, specdec__tree_text(b, text, size));
+        specdec__tools_between(s, all);
+    }
     if (rule)
         specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
-    else
+    else if (!specdec__tools_written(row))
         specdec__tools_literal(s, all, "{}");
     if (json)
         specdec__tools_literal(s, all, "}");
+    else
+        specdec__tools_behind(s, all);
     return all;
 }
 
@@ -102,6 +191,29 @@ static int specdec__tools_lists(const specdec__calls *row)
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 
+/* Puts what is known of arguments into the constraint. */
+static void specdec__tools_kinds(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    const uint32_t count = s->kinds.count / (SPECDEC__KIND_WORDS + 1);
+    const uint32_t at = count ? specdec__build_words(b, count * SPECDEC__KIND_WORDS) : 0;
+    uint32_t i;
+
+    for (i = 0; i < count && !b->failed; i++) {
+        memcpy(b->words + at + i * SPECDEC__KIND_WORDS, s->kinds.data + i * (SPECDEC__KIND_WORDS + 1), 8);
+        b->words[at + i * SPECDEC__KIND_WORDS + 2] = specdec__written_known(s, i * (SPECDEC__KIND_WORDS + 1));
+    }
+    b->kinds = at;
+    b->kind_count = b->failed ? 0 : count;
+}
+
+/* Tells a splitter what settings.calls knows of arguments; NULL: nothing. */
+static SPECDEC__UNUSED void specdec__tools_tell(specdec_splitter *splitter, const specdec_constraint *calls)
+{
+    splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->kinds : NULL;
+    splitter->kind_count = calls ? (int)calls->kind_count : 0;
+}
+
 /* Compiles the calls of tools, a JSON array as requests have it, for a row of the table of calls. */
 static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
                                    size_t size)
@@ -112,10 +224,11 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
 
     if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
         return;
-    if (!row || (row->form > SPECDEC__CALLS_NAMED && row->form != SPECDEC__CALLS_CHANNEL)) {
-        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "calls of this form are not constrained");
+    if (!row) {
+        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
         return;
     }
+    s->calls = row;
     if (specdec__schema_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, 0)->count) {
         specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
         return;
@@ -127,6 +240,8 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
 
         if (!b->failed && schema && specdec__tools_chosen(s, name, source->choices, source->choice_count)) {
             specdec__vector_push(b, &s->roots, schema);
+            s->within = specdec__tools_written(row) ? SPECDEC__STYLE_ARGUMENTS : SPECDEC__STYLE_JSON;
+            s->tool = name;
             specdec__vector_push(b, &rules, specdec__schema_rule(s, &term, 1));
         } else {
             specdec__vector_push(b, &rules, 0);
@@ -138,14 +253,15 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     for (tool = 0; specdec__schema_each(s, 0, &tool) && !b->failed; i++) {
         specdec__tools_schema(s, tool, &name);
         if (specdec__tools_chosen(s, name, source->choices, source->choice_count))
-            specdec__tree_prepend(b, any, specdec__tools_call(s, row, name, rules.data[i]));
+            specdec__tree_prepend(b, any, specdec__tools_call(s, name, rules.data[i]));
     }
     if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD]) {
         specdec__build_fail(b, SPECDEC_ERROR_FORMAT, "no tool has such a name");
         return;
     }
     all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+    if (row->form != SPECDEC__CALLS_CHANNEL)
+        specdec__tools_space(s, all);
     if (specdec__tools_lists(row)) { /* which has begun already before the second call */
         const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
 
@@ -155,6 +271,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     }
     specdec__tree_prepend(b, all, any);
     specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+    specdec__tools_kinds(s);
     if (specdec__build_expression(b, root, all))
         specdec__build_finish(b, root, s->free_space);
 }

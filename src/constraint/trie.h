@@ -51,7 +51,7 @@ static size_t specdec__trie_plain(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__text_sequence(text, size) : 0;
 
-    return length <= 0 || text[0] < 0x20 || text[0] == '"' || text[0] == '\\' ? 0 : (size_t)length;
+    return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__KIND_OTHER) ? 0 : (size_t)length;
 }
 
 /* Does the entry of token a come before that of token c? */

@@ -5,6 +5,7 @@
 #pragma once
 #include "../base/base.h"
 #include "../text/json.h"
+#include "../text/answer.h"
 #include "automaton.h"
 #include "build.h"
 #include "expression.h"
@@ -78,7 +79,7 @@ static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int col
 
 /* ---- Strings. */
 
-/* A string's text as it is written between quotes. */
+/* A string's text as it is written between quotes, or without any. */
 static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -92,12 +93,12 @@ static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node,
         return NULL;
     count = specdec__json_string(&s->j, node, (char *)text, raw.size);
     for (i = 0; i < count; i++) {
-        const char *known = text[i] ? strchr(meant, text[i]) : NULL;
+        const char *known = text[i] && !s->b->raw ? strchr(meant, text[i]) : NULL;
 
         if (known) {
             out[at++] = '\\';
             out[at++] = (unsigned char)names[known - meant];
-        } else if (text[i] < 32) {
+        } else if (text[i] < 32 && !s->b->raw) {
             memcpy(out + at, "\\u00", 4);
             out[at + 4] = (unsigned char)digits[text[i] >> 4];
             out[at + 5] = (unsigned char)digits[text[i] & 15];
@@ -227,6 +228,143 @@ static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any,
         }
 }
 
+/* ---- Strings as they are, between the marks of calls. */
+
+/* The marks before and behind a string. */
+static const char *specdec__raw_open(const specdec__schema *s)
+{
+    return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
+}
+
+/* The states of an NFA that read what a DFA without calls accepts, all of whose states lead to an end. */
+static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
+{
+    const uint32_t first = b->nfa.count;
+    uint32_t state, c;
+
+    for (state = 0; state < d->states && !b->failed; state++)
+        specdec__nfa_add(b, SPECDEC__NFA_SPLIT, 0, 0);
+    for (state = 1; state < d->states && !b->failed; state++) {
+        const uint32_t *targets = d->next.data + (size_t)state * d->classes;
+        uint32_t all = d->label.data[state] ? next : UINT32_MAX, high;
+
+        for (c = 0; c < d->classes && !b->failed; c++) {
+            const uint32_t low = d->low[c], target = targets[c];
+
+            while (c + 1 < d->classes && targets[c + 1] == target)
+                c++;
+            high = specdec__dfa_high(d, c);
+            if (target)
+                all = specdec__nfa_either(b, all, specdec__nfa_add(b, SPECDEC__NFA_BYTE | low << 8 | high << 16,
+                                                                   first + 3 * target, 0));
+        }
+        if (all == UINT32_MAX) /* nothing leads on */
+            all = specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1u << 8, 0, 0);
+        if (!b->failed)
+            b->nfa.data[first + 3 * state + 1] = b->nfa.data[first + 3 * state + 2] = all;
+    }
+    return first + 3;
+}
+
+static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t next)
+{
+    size_t i;
+
+    for (i = strlen(text); i-- > 0;) {
+        const uint32_t byte = (unsigned char)text[i];
+
+        next = specdec__nfa_add(b, SPECDEC__NFA_BYTE | byte << 8 | byte << 16, next, 0);
+    }
+    return next;
+}
+
+/* Texts that an expression over characters describes leave *d. Returns 0 when none is left. */
+static int specdec__raw_without(specdec__schema *s, specdec__dfa *d, const char *text)
+{
+    specdec__dfa other, old = *d;
+
+    return specdec__numbers_parse(s->b, &other, text, strlen(text)) &&
+           specdec__dfa_product(s->b, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->b, d);
+}
+
+#define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
+#define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
+
+/* Texts that whoever reads the answer would take for another value than a string, if it may be one: see
+   specdec__answer_put. */
+static const char specdec__raw_doubtful[] =
+    SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
+    "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
+
+/* *d, the texts of strings, becomes what is written for them: with their marks, of which the last one is first found
+   where it stands. Values between line ends lose one at either side; without these they have none. */
+static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
+{
+    specdec__build *b = s->b;
+    const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
+    const char *close = s->calls->value_end;
+    const uint32_t any = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t more = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    specdec__dfa made, other, bare = *d;
+    uint32_t end, start, within = UINT32_MAX;
+
+    if (lines && !specdec__raw_without(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+        bare.states = 0;
+    b->nfa.count = 0;
+    end = specdec__nfa_text(b, close, specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0));
+    if (lines)
+        within = specdec__nfa_text(b, "\n", specdec__nfa_dfa(b, d, specdec__nfa_text(b, "\n", end)));
+    if (bare.states > 1)
+        within = specdec__nfa_either(b, within, specdec__nfa_dfa(b, &bare, end));
+    start = specdec__nfa_text(b, specdec__raw_open(s), within);
+    if (b->failed || !specdec__dfa_build(b, &made, start))
+        return 0;
+    specdec__tree_prepend(b, all, specdec__tree_text(b, (const unsigned char *)specdec__raw_open(s),
+                                                     strlen(specdec__raw_open(s))));
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, any, 0, UINT32_MAX));
+    specdec__tree_prepend(b, all, specdec__tree_text(b, (const unsigned char *)close, strlen(close)));
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, more, 1, UINT32_MAX));
+    b->nfa.count = 0;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, all, start);
+    return !b->failed && specdec__dfa_build(b, &other, start) &&
+           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
+}
+
+/* Strings of *d, if any, and of these lengths. */
+static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length, uint32_t owner)
+{
+    if (!any)
+        specdec__strings_length(s->b, d, length[0], length[1]);
+    else
+        specdec__schema_limit(s, d, &any, length, owner);
+    if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->bad_key) {
+        s->bad_node = owner;
+        s->bad_key = "maxLength";
+    }
+    if (s->b->failed || !specdec__dfa_trim(s->b, d))
+        return;
+    if (s->doubtful && !specdec__raw_without(s, d, specdec__raw_doubtful))
+        return;
+    if (specdec__raw_marked(s, d))
+        specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
+}
+
+/* The rule of any string. */
+static uint32_t specdec__raw_any(specdec__schema *s)
+{
+    specdec__dfa d;
+    uint32_t rule;
+
+    if (s->text_rule)
+        return s->text_rule;
+    rule = specdec__build_rule(s->b);
+    if (specdec__strings_length(s->b, &d, 0, UINT32_MAX) && specdec__raw_marked(s, &d))
+        s->b->rules.data[rule] = specdec__emit(s->b, &d, NULL, NULL);
+    return s->text_rule = s->b->failed ? 0 : rule;
+}
+
 /* Strings that obey all facts. */
 static void specdec__schema_strings(specdec__schema *s)
 {
@@ -245,8 +383,12 @@ static void specdec__schema_strings(specdec__schema *s)
     }
     if (s->b->failed || length[0] > length[1])
         return;
-    if (!any && !length[0] && length[1] == UINT32_MAX) {
+    if (!any && !length[0] && length[1] == UINT32_MAX && !s->doubtful) {
         s->simple |= SPECDEC__TYPE_STRING;
+        return;
+    }
+    if (s->b->raw) {
+        specdec__raw_strings(s, &d, any, length, owner);
         return;
     }
     if (!any) {
@@ -564,14 +706,48 @@ static void specdec__literal_byte(specdec__schema *s, uint32_t all, unsigned byt
     specdec__tree_prepend(s->b, all, specdec__tree_character(s->b, byte, byte));
 }
 
-/* The tree of a value as it may be written. Arrays and objects keep the order in which they are listed. */
+/* null, false, true as they are written. */
+static uint32_t specdec__literal_word(specdec__schema *s, uint32_t kind)
+{
+    static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
+    const char *word = words[kind + (s->style == SPECDEC__STYLE_LITERAL &&
+                                     s->calls->form == SPECDEC__CALLS_PYTHON ? 3 : 0)];
+
+    return specdec__tree_text(s->b, (const unsigned char *)word, strlen(word));
+}
+
+/* A listed string that is written as it is; 0: it cannot be. */
+static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
+{
+    specdec__build *b = s->b;
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    uint32_t rule;
+    specdec__dfa d;
+
+    if (!specdec__schema_listed(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
+        (s->doubtful && !specdec__raw_without(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
+        return 0;
+    rule = specdec__build_rule(b);
+    if (b->failed)
+        return 0;
+    b->rules.data[rule] = specdec__emit(b, &d, NULL, NULL);
+    specdec__tree_prepend(b, any, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
+    return b->failed ? 0 : any;
+}
+
+/* The tree of a value as it may be written; 0: it cannot be. Arrays and objects keep the order in which they are
+   listed. */
 static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
     const specdec__json_node value = *specdec__schema_node(s, node);
-    uint32_t all, at = 0, first = 1;
+    uint32_t all, at = 0, first = 1, item;
     size_t size;
 
+    if (value.kind < SPECDEC__JSON_NUMBER)
+        return specdec__literal_word(s, value.kind);
+    if (value.kind == SPECDEC__JSON_STRING && b->raw)
+        return specdec__literal_raw(s, node);
     if (value.kind < SPECDEC__JSON_STRING)
         return specdec__tree_text(b, s->j.text + value.from, value.to - value.from);
     all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
@@ -591,13 +767,22 @@ static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
             specdec__literal_byte(s, all, ',');
         }
         specdec__literal_space(s, all);
-        specdec__tree_prepend(b, all, specdec__literal_tree(s, at));
-        if (value.kind == SPECDEC__JSON_ARRAY)
-            continue;
-        specdec__literal_space(s, all);
-        specdec__literal_byte(s, all, ':');
-        specdec__literal_space(s, all);
-        specdec__tree_prepend(b, all, specdec__literal_tree(s, at + 1));
+        if (value.kind == SPECDEC__JSON_OBJECT) {
+            if (b->raw) {
+                const unsigned char *name = specdec__schema_spelled(s, at, &size);
+
+                specdec__tree_prepend(b, all, name ? specdec__tree_text(b, name, size) : 0);
+            } else {
+                specdec__tree_prepend(b, all, specdec__literal_tree(s, at));
+            }
+            specdec__literal_space(s, all);
+            specdec__literal_byte(s, all, ':');
+            specdec__literal_space(s, all);
+        }
+        item = specdec__literal_tree(s, value.kind == SPECDEC__JSON_OBJECT ? at + 1 : at);
+        if (!item)
+            return 0;
+        specdec__tree_prepend(b, all, item);
     }
     specdec__literal_space(s, all);
     specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? ']' : '}');

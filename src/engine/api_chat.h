@@ -13,6 +13,7 @@
 #include "../text/chat.h"
 #include "../text/conversation.h"
 #include "../text/answer.h"
+#include "../text/splitter.h"
 #include "../constraint/automaton.h"
 #include "../constraint/tools.h"
 #include "../model/model.h"
@@ -309,6 +310,22 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
+/* Finds the control tokens that the model's marks within calls are written with: JSON and Python have none. */
+static void specdec__part_marks(const specdec *t, specdec__masker *m)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int form = specdec__answer_row(&t->splitter)->form;
+    uint32_t i;
+
+    m->mark_count = 0;
+    if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
+        return;
+    for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
+        if (!specdec__vocab_is_end(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
+            specdec__answer_shows(&t->splitter, specdec__vocab_text(v, v->specials[i])))
+            m->marks[m->mark_count++] = (int32_t)v->specials[i];
+}
+
 /* Within a call the sequence obeys settings.calls, from where its mark was written, behind it not. What is in stock was
    decoded otherwise. */
 static void specdec__part_obeys(specdec *t)
@@ -316,7 +333,6 @@ static void specdec__part_obeys(specdec *t)
     specdec_splitter *s = &t->splitter;
     const specdec_constraint *calls = t->settings.calls;
     const char *before = s->started > 1 ? specdec__answer_bare[s->started - 2] : "";
-    const char named = (char)SPECDEC__TOOLS_NAMED;
     const size_t since = (size_t)s->since;
     specdec_constraint_state *state = &t->constrained.state[1];
 
@@ -324,22 +340,20 @@ static void specdec__part_obeys(specdec *t)
         return;
     if (s->started) { /* what is behind the mark has been read */
         specdec__vertex_begin(calls, state);
-        if (s->started < 0 &&
-            (specdec_constraint_advance(calls, state, s->note + s->name_at, (size_t)s->name_size) <
-                 (size_t)s->name_size || !specdec_constraint_advance(calls, state, &named, 1)))
-            s->started = 0; /* the model has named no tool */
-        else if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
-                 specdec_constraint_advance(calls, state, s->input - since, since) < since)
-            s->started = 0;
-        if (!s->started)
+        if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
+            specdec_constraint_advance(calls, state, s->input - since, since) < since) {
+            specdec__answer_no_call(s);
             return;
+        }
     }
     if (t->handed_out < t->count)
         specdec__engine_unstock(t);
     t->in_call = s->started != 0;
     specdec__stream_obey(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
-    t->constrained.anchored = t->in_call;
+    t->constrained.anchored = t->constrained.spelled = t->in_call;
+    if (t->constrained.masker->mark_count < 0)
+        specdec__part_marks(t, t->constrained.masker);
 }
 
 /* The next part. What was handed out of the answer as bytes is taken apart first. */
@@ -356,6 +370,8 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         specdec__answer_begin(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
         t->parts = 1;
     }
+    if (SPECDEC__CONSTRAINTS)
+        specdec__tools_tell(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next(&t->splitter, part))
             return SPECDEC_OK;

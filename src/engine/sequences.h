@@ -278,6 +278,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     t->constrained.constraint = c->constraint;
     t->constrained.hash = c->hash;
     t->constrained.anchored = c->anchored;
+    t->constrained.spelled = c->spelled;
     t->constrained.length = c->length;
     t->constrained.last = c->last;
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);

@@ -20,6 +20,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
 #define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
 
+enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
+
 struct specdec__constrained;
 
 /* What all sequences of an engine use in turn. */
@@ -35,6 +37,8 @@ typedef struct specdec__masker {
     int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5) tokens of these */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
+    int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
+    int mark_count;            /* -1: not looked for yet */
     const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
     int base, path_count;
     int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
@@ -53,6 +57,7 @@ typedef struct specdec__constrained {
     int end_count;
     int from;                  /* the token at which the constraint begins */
     int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
+    int spelled;               /* marks count as their spelling */
     int length;                /* state[0] is behind so many tokens, */
     int32_t last;              /* of which this is the last; -1: there is none */
     specdec_constraint_state *state; /* (2) */
@@ -79,6 +84,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     memset(&made, 0, sizeof made);
     made.vocab = vocab;
     made.vocab_size = vocab_size;
+    made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
         bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
@@ -136,6 +142,17 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
             specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
 }
 
+/* Is a token a mark of calls that counts as its spelling? */
+static int specdec__constrained_marks(const specdec__constrained *c, int32_t token)
+{
+    int i;
+
+    for (i = 0; c->spelled && i < c->masker->mark_count; i++)
+        if (c->masker->marks[i] == token)
+            return 1;
+    return 0;
+}
+
 /* The bytes that a token adds to the text behind `previous`; none: it is no text. */
 static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
@@ -144,6 +161,8 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
+    if (specdec__constrained_marks(c, token))
+        return specdec__vocab_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->at[token];
     bytes.size = trie->at[token + 1] - trie->at[token];
     if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
@@ -180,7 +199,7 @@ SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at)
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
-    c->anchored = 0;
+    c->anchored = c->spelled = 0;
     c->length = -1;
     if (c->masker && c->masker->owner == c)
         c->masker->owner = NULL;
@@ -309,7 +328,8 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
-                          specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL, tokens,
+                          (specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
+                              (c->spelled ? SPECDEC_TOKENIZE_SPECIAL : 0), NULL, tokens,
                           4 * SPECDEC__FORCED_BYTES + 5, &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
         return -1;
     first = specdec__constrained_bytes(c, previous, tokens[0]);
@@ -347,6 +367,9 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
             if (specdec__vertex_complete(c->constraint, state))
                 m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
         }
+    for (i = 0; c->spelled && (int)i < m->mark_count; i++)
+        if (specdec__constrained_takes(c, state, previous, m->marks[i]))
+            m->mask[m->marks[i] / 32] |= 1u << m->marks[i] % 32;
     for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
         if (m->trie->at[i + 1] > m->trie->at[i] && m->trie->text[m->trie->at[i]] == ' ') {
             m->mask[i / 32] &= ~(1u << i % 32);

@@ -117,8 +117,6 @@ typedef struct specdec__drafter_kind {
     specdec_result (*follow)(specdec__drafter *drafter, const specdec__heard *heard, specdec_error *error);
     /* Of how many tokens of text number `at` it has heard: the next one is needed. Or: it needs the last alone. */
     int (*heard)(const specdec__drafter *drafter, int at);
-    /* Drafts instead of this kind with a file that holds layers. Or: there is but one kind of file. */
-    const struct specdec__drafter_kind *layers;
     /* The path to a candidate that was extended was accepted, with it: it becomes the root, what lies behind it stays.
        Or: nothing can stay. */
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);

@@ -42,6 +42,7 @@ typedef struct specdec__tune_drafter {
     double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
     int ranks;                  /* children of a node, at most, that it may propose */
     int certain;                /* what it proposes is always accepted */
+    int at_once;                /* it proposes all levels for the price of one */
     specdec__tune_mean level;   /* of drafting */
     specdec__tune_mean reading; /* a token of text that it catches up with */
     double credit;              /* seconds that it may still lose against plain steps */
@@ -324,6 +325,7 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
 
     if (!levels)
         return 0;
+    levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
         specdec__tune_expect(&t->level, level);
@@ -568,7 +570,7 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p
     double found = 0, level = specdec__tune_level(t, times[1]);
 
     if (p->idle % SPECDEC__TUNE_NAP == 0 &&
-        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, level, &found) &&
+        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, t->at_once ? level / p->levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
         p->idle = 0;
         return found;
