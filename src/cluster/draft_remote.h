@@ -211,6 +211,7 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
 {
     specdec__link *link = specdec__draft_afar_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
+    specdec_sampling others;
 
     words[0] = specdec__bits_from_float(s->temperature);
     words[1] = (uint32_t)s->top_k;
@@ -220,6 +221,8 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
     words[5] = (uint32_t)s->repetition_window;
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
+    others = *s;
+    specdec__sample_words(&others, words + 8, 0);
     specdec__guess_choose(link, at, words);
     specdec__guess_tell(link, at, text, count);
 }
