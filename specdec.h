@@ -43301,6 +43301,47 @@ static specdec_result specdec__heads_run(specdec__heads *h, int level, const int
 
 #define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
 
+/* Members of specdec_sampling that came later, as words of 32 bits in files and messages: X(member, words). */
+#define SPECDEC__SAMPLE_MEMBERS(X) \
+    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
+    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
+    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
+#define SPECDEC__SAMPLE_MEMBER(member, words) +words
+enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) };
+#undef SPECDEC__SAMPLE_MEMBER
+
+SPECDEC__FOR_SIZE
+
+/* These members become word[SPECDEC__SAMPLE_WORDS], or the words members (loads). Words of text are little-endian, so
+   that they are the same bytes everywhere. */
+static SPECDEC__UNUSED void specdec__sample_words(specdec_sampling *s, uint32_t *word, int loads)
+{
+    static const struct {
+        size_t at;
+        int words;
+    } members[] = {
+#define SPECDEC__SAMPLE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
+        SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER)
+#undef SPECDEC__SAMPLE_MEMBER
+    };
+    size_t i;
+    int k;
+
+    for (i = 0; i < SPECDEC__COUNT(members); i++)
+        for (k = 0; k < members[i].words; k++, word++) {
+            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
+
+            if (members[i].words > 1 && loads)
+                specdec__store_u32(at, *word);
+            else if (members[i].words > 1)
+                *word = specdec__load_u32(at);
+            else
+                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
+        }
+}
+
+SPECDEC__FOR_SPEED
+
 /* What seed and position contribute to the noise; the same for every token of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
@@ -44421,6 +44462,16 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     return 1;
 }
 
+/* All logits of the last step are made. */
+static void specdec__settle_whole(specdec__context *c)
+{
+    c->screen.asked = 0;
+    c->screen.whole++;
+    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+}
+
 /* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
    choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
    found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
@@ -44448,11 +44499,7 @@ static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, con
         c->screen.pause -= c->screen.pause > 0;
         return;
     }
-    c->screen.asked = 0;
-    c->screen.whole++;
-    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
-    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    specdec__settle_whole(c);
 }
 
 SPECDEC__FOR_SPEED
@@ -52438,8 +52485,8 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
-           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.constraint ||
-                     c->settings.allow || !specdec__settle_needs(&c->settings.sampling, 0).k
+           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
+                     !specdec__settle_needs(&c->settings.sampling, 0).k
                ? 0
                : kernels->plane != NULL;
 }
@@ -54664,6 +54711,15 @@ static int specdec__engine_stops(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
+/* Whether bounds will do for a sequence as far as its constraint goes: it is asked about the best candidates, and there
+   is nothing else by which any could be forbidden or altered. */
+static int specdec__engine_asks(const specdec *t)
+{
+    return !specdec__constrained_is(&t->constrained) ||
+           (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
+            !specdec__sample_alters(&t->settings.sampling) && !specdec__sample_filters(&t->settings.sampling));
+}
+
 /* Whether bounds of logits will do for a step: see >>speculation/settle. */
 static int specdec__engine_screens(specdec__engine *e)
 {
@@ -54676,19 +54732,34 @@ static int specdec__engine_screens(specdec__engine *e)
         const specdec *t = e->members[i];
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            specdec__constrained_is(&t->constrained) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
+            !specdec__engine_asks(t) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
             return 0;
     }
     e->target.screen.left -= e->target.screen.left > 0;
     return !e->target.screen.left;
 }
 
-/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. */
+/* Whether one of the best k candidates of a row may follow by the constraint: those that are no candidates then matter
+   to nobody. */
+static int specdec__engine_finds(specdec *t, int column, int k)
+{
+    const specdec__engine *e = t->engine;
+    const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
+    specdec_candidate best[SPECDEC__CONSTRAINED_ASKED + 1];
+
+    k = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, k,
+                            best);
+    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, k, 1, best);
+}
+
+/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
+   constraint forces a token nothing is looked at. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const specdec__settle_need need = specdec__settle_needs(s, t->count);
+    const int obeys = specdec__constrained_is(specdec__stream_constrained(t));
+    specdec__settle_need need = specdec__settle_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
@@ -54697,10 +54768,15 @@ static void specdec__engine_settle(specdec *t, int column)
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
         {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
 
+    if (obeys && specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0)
+        return;
+    need.k = obeys && !need.by_noise ? SPECDEC__CONSTRAINED_ASKED + 1 : need.k;
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
+    if (obeys && e->target.screen.bounds && !specdec__engine_finds(t, column, need.k))
+        specdec__settle_whole(&e->target);
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
@@ -55602,7 +55678,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 5
+#define SPECDEC__WIRE_VERSION 6
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
@@ -55656,7 +55732,7 @@ enum {
     SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
 };
 
-enum { SPECDEC__GUESS_SAMPLING = 8 };
+enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
 
 /* What the draft rank thinks may follow. */
 typedef struct specdec__guess {
@@ -57590,6 +57666,7 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
 {
     specdec__link *link = specdec__draft_afar_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
+    specdec_sampling others;
 
     words[0] = specdec__bits_from_float(s->temperature);
     words[1] = (uint32_t)s->top_k;
@@ -57599,6 +57676,8 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
     words[5] = (uint32_t)s->repetition_window;
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
+    others = *s;
+    specdec__sample_words(&others, words + 8, 0);
     specdec__guess_choose(link, at, words);
     specdec__guess_tell(link, at, text, count);
 }
@@ -57756,7 +57835,9 @@ static int specdec__guesser_hear_text(specdec *t, specdec__wire_reader *in)
 /* How the tokens of a text are chosen. Returns 0 when that makes no sense. */
 static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
 {
+    uint32_t words[SPECDEC__SAMPLE_WORDS];
     specdec_sampling s;
+    int i;
 
     memset(&s, 0, sizeof s);
     s.temperature = specdec__float_from_bits(specdec__wire_word(in));
@@ -57767,6 +57848,9 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
     s.repetition_window = (int32_t)specdec__wire_word(in);
     s.seed = specdec__wire_word(in);
     s.seed |= (uint64_t)specdec__wire_word(in) << 32;
+    for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
+        words[i] = specdec__wire_word(in);
+    specdec__sample_words(&s, words, 1);
     if (in->bad || in->left || specdec__sample_check(&s, NULL))
         return 0;
     t->settings.sampling = s;
@@ -60807,12 +60891,6 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
-/* Members of specdec_sampling that are saved as words behind the other fields: X(member, words). */
-#define SPECDEC__SAVE_MEMBERS(X) \
-    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
-    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
-    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
-
 /* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
@@ -60866,9 +60944,7 @@ enum {
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
     SPECDEC__SAVE_NAMED,
-#define SPECDEC__SAVE_MEMBER(member, words) +words
-    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
-#undef SPECDEC__SAVE_MEMBER
+    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED + SPECDEC__SAMPLE_WORDS /* the rest of sampling */
 };
 
 static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
@@ -60953,35 +61029,6 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
-/* Members of sampling become fields, or these members (loads). Words of text are little-endian, so that they are the
-   same bytes everywhere. */
-static void specdec__save_members(specdec_sampling *s, uint32_t *field, int loads)
-{
-    static const struct {
-        size_t at;
-        int words;
-    } members[] = {
-#define SPECDEC__SAVE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
-        SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
-#undef SPECDEC__SAVE_MEMBER
-    };
-    uint32_t *word = field + SPECDEC__SAVE_NAMED;
-    size_t i;
-    int k;
-
-    for (i = 0; i < SPECDEC__COUNT(members); i++)
-        for (k = 0; k < members[i].words; k++, word++) {
-            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
-
-            if (members[i].words > 1 && loads)
-                specdec__store_u32(at, *word);
-            else if (members[i].words > 1)
-                *word = specdec__load_u32(at);
-            else
-                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
-        }
-}
-
 /* How settings become fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
@@ -61009,7 +61056,7 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
     field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
     others = *s;
-    specdec__save_members(&others, field, 0);
+    specdec__sample_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
 /* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
@@ -61043,7 +61090,7 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
     settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
     settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
-    specdec__save_members(s, field, 1);
+    specdec__sample_words(s, field + SPECDEC__SAVE_NAMED, 1);
     return 1;
 }
 
