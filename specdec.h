@@ -98,14 +98,15 @@
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
          lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer splitter template
          template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
-     >>forward/ context screen multiply rows latent streams attention recurrent step
-     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
-         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+     >>forward/ context screen multiply rows latent streams attention recurrent block step
+     >>speculation/ heads sample samplers settle tree verify recycle ngram ngram_file retrieve constrained row
+         draft short levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced
+         draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -375,7 +376,8 @@ typedef struct specdec_settings {
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
-   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
+   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth); or, as its file says,
+   an assistant, which reads the target's keys, or a block drafter: DFlash, DFlash2, DSpark;
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_MTP: the block in the model's own files that predicts a token further on, with a small cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
@@ -468,7 +470,7 @@ typedef struct specdec_cluster {
    specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
-    specdec_source draft;       /* optional; its vocabulary must be the target's */
+    specdec_source draft;       /* optional; of the target's vocabulary, or a drafter that was made for the target */
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
@@ -504,6 +506,8 @@ typedef struct specdec_config {
     specdec_screening screening;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
+    int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies with, those of frequent tokens,
+                                   copied; 0: a twelfth, at least 8192, where and while that pays; -1: all */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
                                    to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
@@ -613,6 +617,8 @@ typedef struct specdec_config {
     X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
       "tokens of a long text that triforce looks at; auto: only with this; 0: an eighth of the context (0)") \
     X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
+    X("draft_vocabulary", draft_vocabulary, INTEGER, -1, 1 << 24, NULL, \
+      "tokens that drafters choose among, those that are frequent; 0: where that pays; -1: all (0)") \
     X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
       "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
     X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
@@ -623,7 +629,8 @@ typedef struct specdec_config {
     X("target.model", target.model, POINTER, 0, 0, NULL, "a prepared model") \
     X("target.data", target.data, POINTER, 0, 0, NULL, "a model in memory") \
     X("target.size", target.size, POINTER, 0, 0, NULL, "its bytes") \
-    X("draft", draft.path, FILE, 0, 0, NULL, "a small draft model with the same vocabulary") \
+    X("draft", draft.path, FILE, 0, 0, NULL, \
+      "a small draft model with the same vocabulary, or a drafter made for the model: an assistant, DFlash, DSpark") \
     X("draft.copy", draft.copy, SWITCH, 0, 1, NULL, "as of target") \
     X("draft.model", draft.model, POINTER, 0, 0, NULL, "as of target") \
     X("draft.data", draft.data, POINTER, 0, 0, NULL, "as of target") \
@@ -1521,6 +1528,8 @@ typedef struct specdec_model_info {
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
     int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
     const char *recurrent;                  /* of which kind they are; NULL: there are none */
+    const char *drafts;                     /* what it is if it can only draft: "DSpark"; NULL: it writes texts */
+    int block;                              /* tokens that it drafts in one pass, the root's included; 0: one */
     size_t state_bytes;                     /* of a text */
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
@@ -18802,7 +18811,7 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/answer: answers taken apart: content, thoughts, calls of tools, by tables of the marks that models write.
+ * >>text/answer: how models write answers: tables of the marks around thoughts and calls of tools.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -18956,7 +18965,14 @@ static const specdec__thoughts *specdec__answer_thoughts(const char *name)
     return NULL;
 }
 
-/* ---- The splitter: a machine that takes one byte after the other. */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/splitter: answers taken apart: content, thoughts, calls of tools. A machine that takes one byte after the
+ *     other.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 enum {
     SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */
@@ -27063,7 +27079,8 @@ enum {
 #define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
-   ASCII; all else, and <, with which the marks of calls begin. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
+   ASCII; all else, and <, with which the marks of calls begin. A header says of which kinds any SPECDEC__LIVE_BYTES
+   bytes, in any order, may follow. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
 #define SPECDEC__LIVE_SHIFT 25
 #define SPECDEC__LIVE_BYTES 40
@@ -34598,6 +34615,7 @@ enum {
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
     SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of streams: see specdec__streams */
+    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of blocks: see specdec__block */
     SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
@@ -34617,6 +34635,7 @@ enum {
                                                                                                   SPECDEC__BOTH */
     SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
     SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of streams; weights of */
+    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of blocks, (2, taps, embedding) */
     SPECDEC__LAUREL_NORM, /* predictions are (streams, streams, streams), of corrections (streams, streams) */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
@@ -34640,7 +34659,8 @@ typedef struct specdec__shape {
     int feed_forward;       /* width of the network that every token goes through; 0: there is none */
     int experts;            /* networks of which a token goes through a few; 0: there are none */
     int shared;             /* the network for every token is called a shared expert */
-    int keys_of;            /* number of an earlier layer whose keys and values it reads; -1: it has its own */
+    int keys_of;            /* number of an earlier layer whose keys and values it reads (where all read those of
+                               another model: 0); -1: it has its own */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
     int recurrent;          /* the layer has a state: alone, or beside attention */
@@ -34718,8 +34738,8 @@ enum {
     SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
-    SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
-                                draft */
+    SPECDEC__READS_STATES,   /* it reads hidden states of another model, and can only draft: see below */
+    SPECDEC__SIGHT,          /* which keys a node sees: see below */
     SPECDEC__TRAITS
 };
 
@@ -34740,6 +34760,15 @@ typedef struct specdec__architecture {
 /* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context;
    that YaRN makes scores larger by yarn_log_multiplier, not by cosine and sine. */
 enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED, SPECDEC__SHARPENED };
+
+/* Its one layer reads what comes of states next to embeddings (EAGLE-3); what comes of a state and the other model's
+   embedding is the residual stream (assistants); what comes of states is the keys of a text, which layers read that run
+   on embeddings (block drafters). */
+enum { SPECDEC__NO_STATES, SPECDEC__BESIDE_EMBEDDINGS, SPECDEC__AS_STREAM, SPECDEC__AS_KEYS };
+
+/* Those of its view, its ancestors and its own; those of its view alone, which is another model's: it has none; those
+   of its view and of all nodes of the step, which are a block. */
+enum { SPECDEC__SEES_ANCESTORS, SPECDEC__SEES_TEXT, SPECDEC__SEES_BLOCK };
 
 /* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
    every full_attention_interval, or as attention.recurrent_layers says. */
@@ -34873,7 +34902,16 @@ static const specdec__architecture specdec__architectures[] = {
                         {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
                         {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
+    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)},
+                {SPECDEC__READS_STATES, SPECDEC__BESIDE_EMBEDDINGS}}},
+    {"gemma4-assistant", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                          {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                          {SPECDEC__OTHERS, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000},
+                          {SPECDEC__UNSCALED, 1}, {SPECDEC__SCALES_OUTPUT, 1},
+                          {SPECDEC__READS_STATES, SPECDEC__AS_STREAM}, {SPECDEC__SIGHT, SPECDEC__SEES_TEXT}}},
+    {"dflash", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__OTHERS, 1},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__READS_STATES, SPECDEC__AS_KEYS},
+                {SPECDEC__SIGHT, SPECDEC__SEES_BLOCK}}},
 };
 
 /* What a trait is for an architecture. */
@@ -34919,19 +34957,43 @@ enum {
 
 #define SPECDEC__MAX_HEADS 8
 #define SPECDEC__MAX_READS 8
+#define SPECDEC__MAX_BLOCK 64 /* tokens that are drafted in one pass, the root's included */
 
-/* What a model whose layer reads states needs beside that layer. The states of a target after so many layers, one
-   behind the other, times `matrix` are what the layer reads, next to embeddings. Or, of a block that predicts (see
-   >>model/nextn), the layer reads `matrix` times the norm of an embedding and, behind it, that of the state. */
+/* What a model that reads states needs beside its layers. The states of a target after so many layers, one behind the
+   other, times `matrix` are what it reads; of an assistant, the target's embedding of a token and the state behind the
+   token before it. Or, of a block that predicts (see >>model/nextn), the layer reads `matrix` times the norm of an
+   embedding and, behind it, that of the state. */
 typedef struct specdec__reads {
     specdec__matrix matrix;         /* (embedding, count * width), or (embedding, embedding + width) */
-    const float *token_norm, *state_norm; /* (embedding), (width): of such a block; else NULL */
+    const float *token_norm, *state_norm; /* (embedding), (width): of a block that predicts; else NULL */
+    const float *after;             /* (embedding) weights of a norm behind the matrix; NULL: none */
+    specdec__matrix out;            /* of an assistant, (width, embedding): of its last norm, what stands for a state */
+    int centroids, nearest;         /* then its output has a row for each of so many centroids, 0: for each token; and
+                                       of a row of states so many of them tell which tokens have logits */
+    const int32_t *order;           /* (vocabulary): the tokens of the first centroid, of the next one, ... */
     const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
     int layers[SPECDEC__MAX_READS]; /* (count) */
     int count, width;               /* width: of the target */
     int norm_first;                 /* the residual stream begins with the norm of what is read */
     int joined;                     /* it is such a block */
 } specdec__reads;
+
+/* What a model that drafts a block in one pass needs beside its layers (DFlash: Chen et al. 2026, arXiv 2602.06036).
+   The block is the root's token and masks behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
+     DSpark:  logits[i] + markov_out markov_in[s]; how far to trust them: sigmoid(trust [state[i], markov_in[s]])
+     DFlash2: of the `candidates` tokens t with the largest logits[i] alone,
+              logits[i][t] + sum over r of before[s][r] (hidden state[i])[r] after[t][r]
+   and in a layer a convolution before and one behind both halves: with h what a half reads, c = conv h, it makes of
+   rows x sums over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
+typedef struct specdec__block {
+    int size, first;               /* its tokens; the row that guesses at the one behind the root: 0, or 1 */
+    int32_t mask;
+    int taps, group;               /* of the convolutions, 0: there are none; dimensions that share weights */
+    specdec__matrix markov_in, markov_out, trust;   /* (vocabulary, rank), (output rows, rank), (1, embedding + rank) */
+    float trust_bias;
+    int candidates;                /* 0: all tokens */
+    specdec__matrix before, after, hidden;          /* (vocabulary, rank), (output rows, rank), (rank, embedding) */
+} specdec__block;
 
 /* Embeddings that each token has for each layer, beside that of the first one. With x0 the latter, layer l reads
        e[l] = (root(width) * row of the table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
@@ -35005,6 +35067,7 @@ typedef struct specdec_model {
     specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
     const float *output_norm;
     specdec__reads reads;
+    specdec__block block;
     specdec__inputs inputs;
     specdec__streams streams;
     specdec__latent latent_attention;
@@ -35039,6 +35102,7 @@ enum {
     SPECDEC__DIM_SCALE, /* 1 */
     SPECDEC__DIM_STREAMS, SPECDEC__DIM_PREDICTIONS, SPECDEC__DIM_CORRECTIONS, SPECDEC__DIM_STREAM_NORMS,
     SPECDEC__DIM_LAUREL,
+    SPECDEC__DIM_CONV, SPECDEC__DIM_CONV_BASE,
     SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
     SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
@@ -35076,6 +35140,8 @@ static const struct {
     {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_E, 0},
     {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_E, 0},
     {"laurel_r.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LAUREL, 0},
+    {"attn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
+    {"ffn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
     {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
     {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
     {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
@@ -35150,6 +35216,8 @@ static const struct {
     {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__ALWAYS, 0},
     {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__ALWAYS, 0},
     {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
+    {"attn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
+    {"ffn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
     {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
@@ -35161,6 +35229,7 @@ static const struct {
 /* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
     {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
+    {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_E, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_E, 0},
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
@@ -35202,6 +35271,18 @@ SPECDEC__INLINE int specdec__model_begins(const specdec__model *m)
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
     return !SPECDEC__PIPE || m->first + m->layers == m->all;
+}
+
+/* What a model is that can only draft; NULL: it is not one, or not bound. */
+static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m)
+{
+    static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
+
+    if (m->speculator)
+        return "heads";
+    return m->block.candidates       ? "DFlash2"
+           : m->block.markov_in.type ? "DSpark"
+                                     : kinds[m->trait[SPECDEC__READS_STATES]];
 }
 
 /* Whether a model can write a text on its own. */
@@ -35589,6 +35670,30 @@ static void specdec__model_read_latent(specdec__model_reader *r, specdec__model 
     latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
+/* Reads the sizes of blocks that are drafted in one pass, and whether a row of one sees those behind it. */
+static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
+{
+    static const char mask[] = "tokenizer.ggml.mask_token_id";
+    specdec__block *b = &m->block;
+    int64_t token = -1;
+
+    b->size = specdec__model_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
+    b->first = !specdec__model_count(r, ".sample_from_anchor", 0, 1, 0);
+    b->taps = specdec__model_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
+    b->group = specdec__model_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
+    b->candidates = specdec__model_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
+    if (specdec__model_count(r, ".attention.causal", 0, 1, 0))
+        m->trait[SPECDEC__SIGHT] = SPECDEC__SEES_ANCESTORS;
+    if (!r->result)
+        r->result = specdec__gguf_get_integer(&m->gguf, mask, 0, 0, 1 << 24, &token, r->error);
+    if (!r->result && token < 0)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", mask);
+    if (!r->result && m->embedding % b->group)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "conv_group_size %d of %d dimensions", b->group,
+                                  m->embedding);
+    b->mask = (int32_t)token;
+}
+
 /* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
@@ -35597,7 +35702,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     int i;
 
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
-    m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+    if (!m->trait[SPECDEC__READS_STATES]) /* all of its blocks do */
+        m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
@@ -35615,6 +35721,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
+    if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
+        specdec__model_read_block(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
     m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
@@ -35849,6 +35957,8 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.recurrent = specdec__model_recurs(m, index, &s);
     if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
         s.heads = s.kv_heads = 0;
+    if (m->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
+        s.keys_of = 0;
     for (i = m->all - m->sharing; index >= m->all - m->sharing && s.keys_of < 0 && i-- > 0;)
         if (specdec__model_windowed(m, i) == windowed)
             s.keys_of = i;
@@ -35970,7 +36080,7 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
     specdec__model_reader r = specdec__model_read(m, error);
     int i;
 
-    for (i = 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
+    for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
         const int asked = specdec__model_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
@@ -36225,7 +36335,9 @@ static specdec_result specdec__model_folded(const specdec__model *m, const char 
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[2] != 1 || t.shape[3] != 1)
+    if (t.shape[1] <= (uint64_t)size && t.shape[2] <= (uint64_t)size) /* rows may be folded once more */
+        t.shape[1] *= t.shape[2];
+    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[3] != 1)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
                              (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], row, size / row);
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
@@ -36500,13 +36612,17 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
     specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
+    if (m->block.taps) {
+        size[SPECDEC__DIM_CONV] = 2 * m->block.taps * (m->embedding / m->block.group);
+        size[SPECDEC__DIM_CONV_BASE] = 2 * m->block.taps * m->embedding;
+    }
     size[SPECDEC__DIM_OWN] = s->keys_of < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     if (m->latent_attention.rank && heads)
         specdec__model_latent_sizes(m, s, size);
-    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
+    size[SPECDEC__DIM_READ] = m->embedding * (m->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS ? 2 : 1);
     mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
     specdec__model_mixing_sizes(m, &mixing, size);
 }
@@ -36822,20 +36938,174 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     return SPECDEC_OK;
 }
 
+/* Finds a tensor whose name has this word in it. */
+static int specdec__model_find_word(const specdec__model *m, const char *word, char *name, size_t size)
+{
+    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    const size_t length = strlen(word);
+    uint64_t i;
+    size_t k;
+
+    c.at = m->gguf.tensors_at;
+    for (i = 0; i < m->gguf.tensor_count; i++) {
+        const specdec__bytes found = specdec__gguf_skip(&m->gguf, &c, 1);
+
+        for (k = 0; found.size < size && k + length <= found.size; k++)
+            if (!memcmp(found.data + k, word, length)) {
+                memcpy(name, found.data, found.size);
+                name[found.size] = 0;
+                return 1;
+            }
+    }
+    return 0;
+}
+
+/* Binds the centroids of an assistant, if its file has them: in place of the output matrix, whose rows are read one by
+   one then. */
+static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec__gguf_tensor t, order;
+    char centroids[96], name[96];
+    int32_t *ids;
+    int i, found, wide;
+
+    if (!specdec__model_find_word(m, "centroid", centroids, sizeof centroids) ||
+        !specdec__model_find_word(m, "ordering", name, sizeof name) ||
+        !specdec__model_find_tensor(m, centroids, &t) || !specdec__model_find_tensor(m, name, &order))
+        return SPECDEC_OK;
+    wide = order.type == SPECDEC__TYPE_I64 ? 8 : 4;
+    if (t.shape[1] < 1 || t.shape[1] > (uint64_t)m->vocab_size || m->vocab_size % (int)t.shape[1])
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu rows for a vocabulary of %d", centroids,
+                             (unsigned long long)t.shape[1], m->vocab_size);
+    if ((order.type != SPECDEC__TYPE_I32 && wide == 4) || order.size != (size_t)m->vocab_size * (size_t)wide)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d integers", name, m->vocab_size);
+    reads->centroids = (int)t.shape[1];
+    reads->nearest = specdec__model_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
+                                          specdec__min_int(32, reads->centroids));
+    if (r.result || (r.result = specdec__model_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
+                                                      &found, error)) != SPECDEC_OK)
+        return r.result;
+    ids = SPECDEC__TAKE(arena, int32_t, m->vocab_size);
+    for (i = 0; i < m->vocab_size; i++) {
+        const uint32_t id = specdec__load_u32(order.data + (size_t)i * (size_t)wide);
+
+        if (id >= (uint32_t)m->vocab_size)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s names a token at %d that there is not", name,
+                                 i);
+        if (ids)
+            ids[i] = (int32_t)id;
+    }
+    reads->order = ids;
+    return SPECDEC_OK;
+}
+
+/* Binds what an assistant reads and hands on: see specdec__reads. */
+static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec_result result;
+    int found;
+
+    reads->count = 2;
+    reads->width = specdec__model_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
+    if (r.result)
+        return r.result;
+    result = specdec__model_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
+                                   &reads->matrix, &found, error);
+    if (!result)
+        result = specdec__model_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1, &reads->out,
+                                       &found, error);
+    if (result)
+        return result;
+    specdec__model_count_weights(m, &reads->matrix);
+    specdec__model_count_weights(m, &reads->out);
+    return SPECDEC_OK;
+}
+
+/* Binds a matrix of (rows, columns), or of (other, columns). */
+static specdec_result specdec__model_either(specdec__model *m, const char *name, int rows, int other, int columns,
+                                            specdec__matrix *out, specdec_error *error)
+{
+    specdec__gguf_tensor t;
+    int found;
+
+    if (specdec__model_find_tensor(m, name, &t) && t.shape[1] == (uint64_t)other)
+        rows = other;
+    return specdec__model_matrix(m, name, rows, columns, 1, out, &found, error);
+}
+
+/* Binds what DSpark has, if the file has it: see specdec__block. */
+static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, specdec__arena *arena,
+                                                 specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    const int trust = specdec__model_count(&r, ".has_confidence_head", 0, 1, 0);
+    const float *bias = NULL;
+    specdec__block *b = &m->block;
+    specdec__gguf_tensor t;
+    int found, rank;
+
+    if (r.result || !specdec__model_find_tensor(m, "markov_w1.weight", &t))
+        return r.result;
+    rank = t.shape[0] < SPECDEC__MAX_DIMENSION / 2 ? (int)t.shape[0] : 0;
+    if ((r.result = specdec__model_either(m, "markov_w1.weight", m->vocab_size, rows, rank, &b->markov_in, error)) ||
+        (r.result = specdec__model_either(m, "markov_w2.weight", rows, m->vocab_size, rank, &b->markov_out, error)) ||
+        (trust && (r.result = specdec__model_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1, &b->trust, &found,
+                                                    error))) ||
+        (trust && (r.result = specdec__model_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
+        return r.result;
+    b->trust_bias = bias ? *bias : 0;
+    specdec__model_count_weights(m, &b->markov_out);
+    return SPECDEC_OK;
+}
+
+/* Binds what a model has that drafts blocks. */
+static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    const int rows = m->id_count ? m->id_count : m->vocab_size;
+    specdec__block *b = &m->block;
+    int found, rank;
+
+    if (b->mask >= m->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "mask_token_id %d, the vocabulary has %d", (int)b->mask,
+                             m->vocab_size);
+    if (b->candidates > rows)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "selector_top_k %d of %d tokens", b->candidates, rows);
+    if (!b->candidates)
+        return specdec__model_bind_markov(m, rows, arena, error);
+    rank = specdec__model_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
+    if (r.result ||
+        (r.result = specdec__model_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank, &b->before,
+                                          error)) ||
+        (r.result = specdec__model_either(m, "selector_successor.weight", m->vocab_size, rows, rank, &b->after,
+                                          error)) ||
+        (r.result = specdec__model_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
+                                          error)))
+        return r.result;
+    specdec__model_count_weights(m, &b->hidden);
+    return SPECDEC_OK;
+}
+
 /* Binds what a model has that reads states: for fc see specdec__reads. */
 static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
     specdec__reads *reads = &m->reads;
-    specdec_result result = specdec__model_read_layers(m, error);
+    specdec_result result;
     int found, normed;
 
-    if (result)
+    if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM)
+        return specdec__model_bind_assistant(m, error);
+    if ((result = specdec__model_read_layers(m, error)) != SPECDEC_OK)
         return result;
     reads->width = specdec__model_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
     reads->norm_first = specdec__model_count(&r, ".norm_before_residual", 0, 1, 0);
     normed = specdec__model_count(&r, ".norm_before_fc", 0, 1, 0);
-    if (!r.result && (m->layers != 1 || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
+    if (!r.result && ((m->layers != 1 && !m->block.size) || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
                              reads->width);
@@ -36843,6 +37113,8 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                                                     &reads->matrix, &found, error)) != SPECDEC_OK)
         return r.result ? r.result : result;
     specdec__model_count_weights(m, &reads->matrix);
+    if (m->block.size)
+        return specdec__model_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->after, error);
     return normed ? specdec__model_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
                                           &reads->norm, error)
                   : SPECDEC_OK;
@@ -37052,17 +37324,21 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    const int borrows = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
+    const int reads = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
+    const int borrows = reads && m->trait[SPECDEC__READS_STATES] != SPECDEC__AS_STREAM;
     int found;
     size_t tile_bytes;
+    specdec__gguf_tensor sinks;
     specdec_result r = specdec__model_rope(m, arena, error);
 
     m->vocab_size = (int)m->vocab.count;
+    if (m->block.size && specdec__model_find_tensor(m, "blk.0.attn_sinks.weight", &sinks))
+        m->trait[SPECDEC__NEEDS] |= (int)SPECDEC__BIT(SPECDEC__SINKS);
     if (!r && m->all > m->tensors)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
                              m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
-        (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+        (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
@@ -37072,11 +37348,15 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
                                    m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
+        (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_strangers(m, error)) != SPECDEC_OK)
         return r;
     specdec__model_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
+    if (SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
+        (r = specdec__model_bind_centroids(m, arena, error)) != SPECDEC_OK)
+        return r;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
     if (SPECDEC__PIPE && m->bare)
@@ -37308,7 +37588,7 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
 
 #define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
 
-/* Every matrix of a step, by number: those of layers, of streams, that of what is read, that of embeddings for layers,
+/* Every matrix of a step, by number: those of layers, of streams, those of what is read, that of embeddings for layers,
    and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
@@ -37317,14 +37597,17 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
     return i < in_layers ? &m->layer[i / each].matrix[i % each]
            : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
            : rest == 0   ? &m->reads.matrix
-           : rest == 1   ? &m->inputs.matrix
+           : rest == 1   ? &m->reads.out
+           : rest == 2   ? &m->inputs.matrix
+           : rest == 3   ? &m->block.markov_out
+           : rest == 4   ? &m->block.hidden
                          : &m->output;
 }
 
 /* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 2 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->bare;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -38306,6 +38589,28 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
     specdec__states_init(&kv->states, &model->mixing, room->views, room->length, room->every, arena);
 }
 
+/* The pages of another model's cache, for a model whose layers all read keys of that one: those with a window the keys
+   of its last layer but one, the others those of its last. */
+static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
+                             specdec__arena *arena)
+{
+    int i;
+
+    *kv = *other;
+    memset(&kv->states, 0, sizeof kv->states);
+    kv->kept = NULL;
+    kv->tell = NULL;
+    kv->span[SPECDEC__WINDOW].window = model->window;
+    kv->layers = model->layers;
+    kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
+    for (i = 0; kv->layer && i < kv->layers; i++) {
+        const int windowed = specdec__model_layer_shape(model, i).span == SPECDEC__WINDOW;
+
+        kv->layer[i] = other->layer[specdec__max_int(other->layers - 1 - windowed, 0)];
+        kv->layer[i].owns = 0;
+    }
+}
+
 /* All its pages, and states. */
 static size_t specdec__kv_bytes(const specdec__kv *kv)
 {
@@ -39246,6 +39551,7 @@ typedef struct specdec__context {
     float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
     float *predicted;          /* (most, e): x as the layer at work has predicted it */
     float *stream_router;      /* (most, 16): what the layer's router of streams says */
+    float *convs, *mixed;      /* (most, weights), (most, e): of convolutions over a block; NULL: there are none */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -39283,7 +39589,7 @@ typedef struct specdec__context {
     int *path;                 /* (most): nodes to be committed */
     specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of drafters that read states */
     float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
-                                  comes of them. For architectures that read states */
+                                  comes of them, or it reads none. For architectures that read states */
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
     void *recalls;             /* what that works on */
@@ -39463,22 +39769,23 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
 }
 
-/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding and the
-   output that a model lacks are the lender's. */
-static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__model *lender,
+/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding, the
+   output and the keys that a model lacks are the lender's. */
+static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__context *lender,
                                   const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int reads = model->reads.count ? specdec__forward_stride(2 * model->embedding) : 0;
+    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.joined;
+    const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
 
     memset(c, 0, sizeof *c);
     c->model = model;
-    c->embedding = model->token_embedding.type ? &model->token_embedding : &lender->token_embedding;
-    c->output = model->output.type ? &model->output : &lender->output;
+    c->embedding = model->token_embedding.type ? &model->token_embedding : lender->embedding;
+    c->output = model->output.type ? &model->output : lender->output;
     c->kernels = kernels;
     c->pool = pool;
     c->threads = threads;
@@ -39489,7 +39796,10 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
-    specdec__kv_init(&c->kv, kv_type, model, room, arena);
+    if (model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
+        specdec__kv_lend(&c->kv, &lender->kv, model, arena);
+    else
+        specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     if (model->mixing.layers)
         specdec__context_mix(c, room, arena);
@@ -39507,7 +39817,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
                                                                                             model->latent)));
-    widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
@@ -39522,6 +39833,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                     model->layers));
     if (model->streams.count)
         specdec__context_streams(c, n, arena);
+    if (model->block.taps) {
+        const int weights = 2 * model->block.taps * (model->embedding / model->block.group);
+
+        c->convs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
+        c->mixed = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+    }
     specdec__context_halves(c, n, arena);
     if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
         specdec__columns_take(&c->columns, heads, wide, arena);
@@ -40548,25 +40865,41 @@ typedef struct specdec__unit {
     specdec__sums sums; /* of the stretch at hand */
 } specdec__unit;
 
+/* The last of the nodes whose keys a node sees; -1: it sees none of them. */
+SPECDEC__INLINE int specdec__forward_last(const specdec__context *c, int node)
+{
+    const int sight = c->model->trait[SPECDEC__SIGHT];
+
+    return sight == SPECDEC__SEES_ANCESTORS ? node : sight == SPECDEC__SEES_BLOCK ? c->batch->n - 1 : -1;
+}
+
+/* How many keys lie before the last one that a node sees, that included. */
+SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
+{
+    const int last = specdec__forward_last(c, node);
+
+    return last < 0 ? c->place[node] : c->place[last] + 1;
+}
+
 /* Which keys of a block a node sees. */
 static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
-    const int window = c->kv.span[u->kv->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
+    const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
     specdec__range range;
 
-    range.to = specdec__min_int(SPECDEC__KEYS, end);
-    range.from = window ? specdec__max_int(end - window, 0) : 0;
+    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_end(c, node) - base);
+    range.from = window ? specdec__max_int(c->place[node] + 1 - window - base, 0) : 0;
     return range;
 }
 
-/* The slots of the keys in a range of a block that a node sees: committed ones, then its ancestors and itself. */
+/* The slots of the keys in a range of a block that a node sees: committed ones, then those of nodes. */
 static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
                                    specdec__range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
     const int own = base + range.from + specdec__max_int(committed, 0);
-    int at = node;
+    int at = specdec__forward_last(c, node);
 
     if (committed > 0)
         specdec__view_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
@@ -40957,10 +41290,10 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
     specdec__range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
-        const int place = c->place[first];
+        const int most = specdec__max_int(specdec__forward_end(c, first) - 1, 0);
 
-        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(place + 1 - window, 0) / keys : 0);
-        seen.to = specdec__max_int(seen.to, place / keys + 1);
+        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(c->place[first] + 1 - window, 0) / keys : 0);
+        seen.to = specdec__max_int(seen.to, most / keys + 1);
     }
     return seen;
 }
@@ -41637,6 +41970,53 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
 }
 
 /* =====================================================================================================================
+ * >>forward/block: dynamic convolutions over the rows of a block: see specdec__block.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A thread's part of a convolution: rows of c->mixed (n, e) become sums over taps of weights times rows of x (n, e),
+   the row itself and those before it; c->convs has what the half's matrix says of each row. side: 0: before the half,
+   1: behind it. Canonical: taps in order. */
+static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
+{
+    const specdec__block *b = &c->model->block;
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int width = c->model->embedding, groups = width / b->group;
+    const int end = specdec__min_int(part.to * 32, width), stride = specdec__forward_stride(2 * b->taps * groups);
+    int i, tap, d;
+
+    for (i = part.first; i < part.last; i++) {
+        float *out = c->mixed + (size_t)i * (size_t)c->e;
+
+        memset(out + part.from * 32, 0, (size_t)(part.to - part.from) * 32 * sizeof *out);
+        for (tap = 0; tap < b->taps && tap <= i; tap++) {
+            const float *from = x + (size_t)(i - tap) * (size_t)c->e;
+            const float *own = c->convs + (size_t)i * (size_t)stride + (side * b->taps + tap) * groups;
+            const float *fixed = base + (size_t)(side * b->taps + tap) * (size_t)width;
+
+            for (d = part.from * 32; d < end; d++)
+                out[d] += (own[d / b->group] + fixed[d]) * from[d];
+        }
+    }
+}
+
+/* A thread's part of c->mixed goes back to where the half's output is awaited. */
+static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    int i;
+
+    for (i = part.first; i < part.last; i++) {
+        const size_t at = (size_t)i * (size_t)c->e + (size_t)part.from * 32;
+
+        memcpy(x + at, c->mixed + at, (size_t)(part.to - part.from) * 32 * sizeof *x);
+    }
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>forward/step: a step: layers, experts, logits; committing its nodes.
  * ================================================================================================================== */
 
@@ -41729,6 +42109,31 @@ static int specdec__forward_latent_queries(specdec__context *c, int thread, cons
     return specdec__forward_absorb(c, thread, layer);
 }
 
+/* What the first matrices of a half read where it begins with a convolution: of norms of x, of which *in tells. Returns
+   1 when cancelled. */
+static int specdec__forward_convolve_input(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
+                                           int base, specdec__input *in)
+{
+    const int stride = specdec__forward_stride(layer->matrix[matrix].rows);
+    const specdec__output t = specdec__forward_output(layer, matrix, -1, c->convs, stride);
+
+    if (specdec__forward_project(c, thread, in, &t, 1))
+        return 1;
+    specdec__forward_convolve(c, thread, layer->vector[base], 0, in->values);
+    *in = specdec__forward_input(c->mixed, c->n, c->e, NULL);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* The output of such a half, in c->y, goes through another convolution. Returns 1 when cancelled. */
+static int specdec__forward_convolve_output(specdec__context *c, int thread, const float *base)
+{
+    specdec__forward_convolve(c, thread, base, 1, c->y);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_convolved(c, thread, c->y);
+    return 0;
+}
+
 /* Queries, keys and values of a layer. Returns 1 when cancelled. */
 static int specdec__forward_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
@@ -41737,8 +42142,11 @@ static int specdec__forward_queries(specdec__context *c, int thread, const specd
     const int owns = specdec__context_keys(c, layer)->owns, values = layer->matrix[SPECDEC__V].rows > 0;
     specdec__output t[3];
 
-    if (c->model->trait[SPECDEC__READS_STATES])
+    if (c->model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS)
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+    if (c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__ATTENTION_CONV,
+                                                    SPECDEC__ATTENTION_CONV_BASE, &in))
+        return 1;
     t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
                                    specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
@@ -41784,7 +42192,8 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
         return 1;
     in = specdec__forward_input(c->h, c->n, attended, NULL);
     t = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, &t, 1))
+    if (specdec__forward_project(c, thread, &in, &t, 1) ||
+        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
     if (layer->state >= 0)
         specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);
@@ -41860,9 +42269,12 @@ static int specdec__forward_network(specdec__context *c, int thread, const specd
 /* x += what its network makes of it. Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
-    if (specdec__forward_network(c, thread, layer, &in, c->y))
+    if ((c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__FFN_CONV, SPECDEC__FFN_CONV_BASE,
+                                                     &in)) ||
+        specdec__forward_network(c, thread, layer, &in, c->y) ||
+        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__FFN_CONV_BASE])))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
@@ -42381,7 +42793,8 @@ static int specdec__forward_read(specdec__context *c, int thread)
 static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
-    const int reads = SPECDEC__HEADS && c->model->reads.count, width = c->model->embedding;
+    const int trait = c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
+    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.joined);
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -42390,7 +42803,7 @@ static void specdec__forward_embed(specdec__context *c, int thread)
         specdec__forward_angles(c, SPECDEC__ROPE, i);
         if (c->frequency[SPECDEC__ROPE_OTHER])
             specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
-        if (!specdec__model_begins(c->model)) /* x came from elsewhere */
+        if (!specdec__model_begins(c->model) || (SPECDEC__HEADS && !reads && c->reads)) /* x came from elsewhere */
             continue;
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
@@ -42432,6 +42845,35 @@ static void specdec__forward_logits(void *argument, int thread)
         specdec__forward_multiply(c, thread, &t, 1);
 }
 
+/* Keys and values of all layers, of x, which came of states. Returns 1 when cancelled. */
+static int specdec__forward_keys(specdec__context *c, int thread)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, c->model->reads.after);
+    int i, from, end, items;
+
+    specdec__forward_quantise(c, thread, &in);
+    for (i = 0; i < c->model->layers; i++) {
+        const specdec__layer *layer = &c->model->layer[i];
+        const specdec__shape *s = &layer->shape;
+        specdec__output t[2];
+
+        t[0] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                       specdec__forward_stride(s->kv_heads * s->key_dim));
+        t[1] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                       specdec__forward_stride(s->kv_heads * s->value_dim));
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+        specdec__forward_multiply(c, thread, t, 2);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+        items = c->n * s->kv_heads;
+        for (end = 0; (from = specdec__pool_claim(c->pool, items, 1, &end)) < items;)
+            for (; from < end; from++)
+                specdec__forward_store(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
+    }
+    return specdec__pool_barrier(c->pool);
+}
+
 static void specdec__forward_worker(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -42447,6 +42889,10 @@ static void specdec__forward_worker(void *argument, int thread)
         (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
+    if (SPECDEC__HEADS && c->reads && m->block.size) {
+        specdec__forward_keys(c, thread);
+        return;
+    }
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
         if (SPECDEC__PIPE && c->hooks && !thread)
@@ -42483,6 +42929,12 @@ static int specdec__forward_seat(specdec__context *c, const specdec__batch *batc
     specdec__view *view = batch->views[i];
     int parent = batch->parents[i], local = 0, previous = -1, span, j;
 
+    if (c->model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT) {
+        c->place[i] = view->length;
+        c->position[i] = view->position;
+        c->trunk[i] = 1;
+        return 1;
+    }
     for (j = 0; j < i; j++)
         if (batch->views[j] == view) {
             local++;
@@ -42528,9 +42980,9 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     if (c->row_count > c->most_rows && !c->model->bare)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
+    c->batch = batch;
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
-    c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
     return c->kv.states.count ? specdec__forward_mix_prepare(c, batch, error) : SPECDEC_OK;
@@ -42850,6 +43302,47 @@ static specdec_result specdec__heads_run(specdec__heads *h, int level, const int
  * ================================================================================================================== */
 
 #define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
+
+/* Members of specdec_sampling that came later, as words of 32 bits in files and messages: X(member, words). */
+#define SPECDEC__SAMPLE_MEMBERS(X) \
+    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
+    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
+    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
+#define SPECDEC__SAMPLE_MEMBER(member, words) +words
+enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) };
+#undef SPECDEC__SAMPLE_MEMBER
+
+SPECDEC__FOR_SIZE
+
+/* These members become word[SPECDEC__SAMPLE_WORDS], or the words members (loads). Words of text are little-endian, so
+   that they are the same bytes everywhere. */
+static SPECDEC__UNUSED void specdec__sample_words(specdec_sampling *s, uint32_t *word, int loads)
+{
+    static const struct {
+        size_t at;
+        int words;
+    } members[] = {
+#define SPECDEC__SAMPLE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
+        SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER)
+#undef SPECDEC__SAMPLE_MEMBER
+    };
+    size_t i;
+    int k;
+
+    for (i = 0; i < SPECDEC__COUNT(members); i++)
+        for (k = 0; k < members[i].words; k++, word++) {
+            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
+
+            if (members[i].words > 1 && loads)
+                specdec__store_u32(at, *word);
+            else if (members[i].words > 1)
+                *word = specdec__load_u32(at);
+            else
+                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
+        }
+}
+
+SPECDEC__FOR_SPEED
 
 /* What seed and position contribute to the noise; the same for every token of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
@@ -43971,6 +44464,16 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     return 1;
 }
 
+/* All logits of the last step are made. */
+static void specdec__settle_whole(specdec__context *c)
+{
+    c->screen.asked = 0;
+    c->screen.whole++;
+    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+}
+
 /* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
    choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
    found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
@@ -43998,11 +44501,7 @@ static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, con
         c->screen.pause -= c->screen.pause > 0;
         return;
     }
-    c->screen.asked = 0;
-    c->screen.whole++;
-    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
-    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    specdec__settle_whole(c);
 }
 
 SPECDEC__FOR_SPEED
@@ -45225,14 +45724,112 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/recycle: which tokens the target found likeliest behind a context of one to three tokens when it ran
+ *     there last, whether they were accepted or not: a table of bounded size, older contexts making room.
+ *
+ *
+ * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. The logits are there, as
+ * every node of a tree is run; what they say is kept for the next time.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
+#define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
+
+/* What followed a context. */
+typedef struct specdec__recycled {
+    uint32_t tag;                            /* of the context */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS];
+} specdec__recycled;
+
+typedef struct specdec__recycling {
+    specdec__recycled *entries; /* [count] */
+    uint32_t count;             /* a power of two; 0: nothing is kept */
+} specdec__recycling;
+
+/* Takes the table's memory from an arena: of at least so many entries, if any. */
+static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
+{
+    for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
+        continue;
+    r->entries = SPECDEC__TAKE(arena, specdec__recycled, r->count);
+    if (r->entries)
+        memset(r->entries, 0, r->count * sizeof *r->entries);
+}
+
+/* The place of a context of n tokens, tail[0] being its newest, and its tag there. */
+static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, const int32_t *tail, int n, uint32_t *tag)
+{
+    uint64_t hash = (uint64_t)n;
+    int i;
+
+    for (i = 0; i < n; i++)
+        hash = specdec__mix((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
+    *tag = (uint32_t)(hash >> 32);
+    return &r->entries[(uint32_t)hash & (r->count - 1)];
+}
+
+/* What followed the longest context that is in the table, of the known tokens of tail; NULL: none is. *length: its
+   tokens. */
+static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
+                                                      int *length)
+{
+    uint32_t tag;
+
+    known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
+    for (*length = known; r->count && *length > 0; --*length) {
+        const specdec__recycled *entry = specdec__recycle_place(r, tail, *length, &tag);
+
+        if (entry->tag == tag && entry->share[0])
+            return entry;
+    }
+    return NULL;
+}
+
+/* Keeps what a row of logits (vocab) says about what follows tail (known tokens). A logit that is not known is
+   -infinity or no number. heat: the temperature; 0: greedy. */
+static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, int known,
+                                  const specdec__kernels *kernels, const float *logits, int vocab, float heat)
+{
+    specdec_candidate best[SPECDEC__RECYCLE_TOKENS];
+    const float scale = heat > 0.05f ? 1 / heat : 1;
+    float weight[SPECDEC__RECYCLE_TOKENS], sum = 0;
+    specdec__recycled kept;
+    int i, held;
+
+    memset(&kept, 0, sizeof kept);
+    held = specdec__sample_greedy(kernels, logits, vocab, SPECDEC__RECYCLE_TOKENS, best);
+    for (i = 0; i < held && best[i].logit > -1e30f; i++)
+        sum += weight[i] = specdec__exp((best[i].logit - best[0].logit) * scale);
+    for (held = i, i = 0; i < held; i++) {
+        kept.share[i] = (uint16_t)(weight[i] / sum * 32768.0f);
+        kept.tokens[i] = best[i].token;
+    }
+    for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
+        specdec__recycled *place = specdec__recycle_place(r, tail, i, &kept.tag);
+
+        *place = kept;
+    }
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>speculation/ngram: an index of every run of up to context + 1 tokens, and trees of likely continuations grown from
  *     it. What one sequence brought is offered to all.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
-#define SPECDEC__NGRAM_WIDTH       8   /* continuations considered a node */
-#define SPECDEC__NGRAM_SCAN        512 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_WIDTH       16  /* continuations considered a node, and a context */
+#define SPECDEC__NGRAM_LIST        64  /* those of all contexts together */
+#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_ROWS        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
+#define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
+#define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
+#define SPECDEC__NGRAM_LATER       5   /* of these: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
 #define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
 #define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
 
@@ -45254,9 +45851,39 @@ typedef struct specdec__ngram_run {
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
-    int32_t run;   /* the longest run that ends here and may be continued */
+    int32_t run;   /* the longest run that may be continued; until the offer is taken, the one before it */
     int32_t order; /* of making; settles equal probabilities */
 } specdec__ngram_offer;
+
+/* How often a source was right, of how many times that it was asked. Sources are the root's row (0), contexts of so
+   many tokens, and rows behind contexts of one token and of more. Evidence: the context had one continuation, once,
+   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens. */
+typedef struct specdec__ngram_trust {
+    float right, tried;
+} specdec__ngram_trust;
+
+/* Tokens that may follow, by the source of each: those of a stage add up to a share of 1, if all are listed. */
+typedef struct specdec__ngram_item {
+    int32_t token;
+    float share, probability;
+} specdec__ngram_item;
+
+typedef struct specdec__ngram_list {
+    specdec__ngram_item items[SPECDEC__NGRAM_LIST];
+    struct {
+        specdec__ngram_trust *trust;
+        int end; /* in items */
+    } stages[SPECDEC__NGRAM_SOURCES];
+    int count, stage_count;
+} specdec__ngram_list;
+
+/* What a tree shall be like. */
+typedef struct specdec__ngram_wish {
+    int n, d;      /* nodes and levels, at most */
+    float least;   /* nodes are likelier than that */
+    int coupled;   /* the target chooses with noise, by this seed */
+    uint64_t seed;
+} specdec__ngram_wish;
 
 /* A live text's place in the index, which counts text[from .. length). An empty place is free for the next text. */
 typedef struct specdec__ngram_reader {
@@ -45272,6 +45899,7 @@ typedef struct specdec__ngram_size {
     int max_nodes; /* of a tree */
     int readers;   /* live texts */
     int history;   /* tokens kept of texts that have ended, each text's end taking one more; 0: none */
+    int recycled;  /* contexts for which it is kept what the target found likeliest; 0: none */
 } specdec__ngram_size;
 
 /* The index. It counts the history and what its readers have, each run as often as it occurs in these. With one text
@@ -45286,6 +45914,8 @@ typedef struct specdec__ngram {
     int oldest, remembered; /* in history: where it begins, and how much there is */
     uint32_t bucket_count;
     specdec__ngram_size size;
+    specdec__recycling recycling;
+    specdec__ngram_trust trust[SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
     specdec__ngram_reader past;     /* where history is indexed anew */
 } specdec__ngram;
 
@@ -45311,6 +45941,25 @@ static void specdec__ngram_clear(specdec__ngram *index)
     index->runs[0].token = index->runs[0].parent = index->runs[0].child = index->runs[0].sibling =
         index->runs[0].chain = -1;
     index->count = 1;
+}
+
+/* What is thought of sources before they were asked, worth a few trials. */
+static void specdec__ngram_begin_trust(specdec__ngram *index)
+{
+    static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
+    int i, k;
+
+    for (i = 0; i < SPECDEC__NGRAM_SOURCES; i++)
+        for (k = 0; k < SPECDEC__NGRAM_EVIDENCE; k++) {
+            float share = right[k] * (i == 1 ? 0.55f : i == 2 ? 0.75f : 1);
+
+            if (!i || (i >= SPECDEC__NGRAM_ROWS && k == SPECDEC__NGRAM_LATER))
+                share = 0.15f;
+            else if (i >= SPECDEC__NGRAM_ROWS)
+                share = 0.4f;
+            index->trust[i][k].tried = 4;
+            index->trust[i][k].right = 4 * share;
+        }
 }
 
 /* Takes the index's memory from an arena. One that only counts fills nothing. */
@@ -45340,6 +45989,8 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_WIDTH);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
+    specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
+    specdec__ngram_begin_trust(index);
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs",
                              size->capacity);
@@ -45644,55 +46295,177 @@ static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
     return specdec__max_int(run, 0);
 }
 
-/* Adds probability to the offer of this token in best[held], or makes one, if it is among the best. Returns how
-   many there are. */
-static int specdec__ngram_note(specdec__ngram_offer *best, int held, int32_t token, int32_t run, float probability)
+/* The longest run that may be continued, once token has followed `run`; 0 when none is. */
+static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int32_t token)
 {
-    specdec__ngram_offer offer;
-    int at = 0;
+    int32_t next;
 
-    memset(&offer, 0, sizeof offer);
-    while (at < held && best[at].token != token)
-        at++;
-    if (at < held) {
-        offer = best[at];
-        offer.probability = offer.probability + probability;
-    } else {
-        if (held == SPECDEC__NGRAM_WIDTH && !(probability > best[held - 1].probability))
-            return held;
-        offer.token = token;
-        offer.run = run;
-        offer.probability = probability;
-        at = held < SPECDEC__NGRAM_WIDTH ? held++ : held - 1;
-    }
-    for (; at > 0 && offer.probability > best[at - 1].probability; at--)
-        best[at] = best[at - 1];
-    best[at] = offer;
-    return held;
+    while ((next = specdec__ngram_find(index, run, token)) < 0 && run > 0)
+        run = index->runs[run].suffix;
+    return specdec__ngram_settle(index, next);
 }
 
-/* The likeliest tokens after a run: each context predicts by its counts and leaves the share kinds / (total + kinds) to
-   the next shorter one (Witten and Bell 1991; PPM method C). Returns how many are in best[SPECDEC__NGRAM_WIDTH], best
-   first. */
-static int specdec__ngram_continue(const specdec__ngram *index, int32_t run, float probability,
-                                   specdec__ngram_offer *best)
+/* Where a list knows this token, or -1. */
+static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
 {
-    int held = 0;
+    int at = list->count - 1;
 
-    for (; run > 0; run = index->runs[run].suffix) {
-        float sum = (float)index->runs[run].total + (float)index->runs[run].kinds;
-        int32_t child = index->runs[run].child;
-        int scanned;
+    while (at >= 0 && list->items[at].token != token)
+        at--;
+    return at;
+}
 
-        if (index->runs[run].total <= 0)
-            continue;
-        for (scanned = 0; child >= 0 && scanned < SPECDEC__NGRAM_SCAN; scanned++, child = index->runs[child].sibling)
-            if (index->runs[child].count > 0)
-                held = specdec__ngram_note(best, held, index->runs[child].token, child,
-                                           probability * (float)index->runs[child].count / sum);
-        probability = probability * (float)index->runs[run].kinds / sum;
+/* Puts a token that no stage before this one has into the list's newest stage, which begins at `from`, heaviest first,
+   as far as it is among the SPECDEC__NGRAM_WIDTH heaviest there. */
+static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t token, float weight)
+{
+    int at = list->count;
+
+    if (at - from == SPECDEC__NGRAM_WIDTH || at == SPECDEC__NGRAM_LIST) {
+        if (at == from || !(weight > list->items[at - 1].share))
+            return;
+        at--;
+    } else {
+        list->count++;
     }
-    return held;
+    for (; at > from && weight > list->items[at - 1].share; at--)
+        list->items[at] = list->items[at - 1];
+    list->items[at].token = token;
+    list->items[at].share = weight;
+}
+
+/* Ends a list's newest stage, whose weights, with those that are not listed, add up to sum: they become shares. */
+static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
+{
+    int i;
+
+    if (list->count == from)
+        return;
+    for (i = from; i < list->count; i++)
+        list->items[i].share = list->items[i].share / sum;
+    list->stages[list->stage_count].trust = trust;
+    list->stages[list->stage_count++].end = list->count;
+}
+
+/* Lists the tokens that followed a run as a stage, but for those that followed longer ones. */
+static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
+{
+    const int from = list->count, depth = index->runs[run].depth;
+    int32_t child = index->runs[run].child;
+    int scanned = 0, total = 0, kinds = 0, most = 0, evidence;
+
+    for (; child >= 0 && scanned < SPECDEC__NGRAM_SCAN; child = index->runs[child].sibling, scanned++) {
+        const specdec__ngram_run *next = &index->runs[child];
+        const int known = specdec__ngram_known(list, next->token);
+
+        if (next->count <= 0 || (known >= 0 && known < from))
+            continue;
+        total += next->count;
+        kinds++;
+        most = specdec__max_int(most, next->count);
+        specdec__ngram_note(list, from, next->token, (float)next->count);
+    }
+    if (from)
+        evidence = SPECDEC__NGRAM_LATER;
+    else if (kinds == 1)
+        evidence = specdec__min_int(total, 3) - 1;
+    else
+        evidence = 2 * most >= total ? 3 : 4;
+    specdec__ngram_close(list, from, (float)total, &index->trust[depth][evidence]);
+}
+
+/* Lists what the target found likeliest as a stage, but for what is listed already, and one token more. */
+static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
+                                    specdec__ngram_trust *trust)
+{
+    const int from = list->count;
+    float sum = 0;
+    int i, known;
+
+    for (i = 0; i < SPECDEC__RECYCLE_TOKENS && row->share[i]; i++) {
+        known = specdec__ngram_known(list, row->tokens[i]);
+        if (row->tokens[i] == but || (known >= 0 && known < from))
+            continue;
+        sum += (float)row->share[i];
+        specdec__ngram_note(list, from, row->tokens[i], (float)row->share[i]);
+    }
+    specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
+}
+
+/* Lists what may follow a path whose longest run is `run` and whose last tokens, newest first, are tail (known), in
+   stages: after the longest context, what only the next shorter one adds, and so on; what the target found likeliest
+   there; behind the root, what it found likely in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets its
+   part of what those before it have left, by how often it was right so far. */
+static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, int32_t run,
+                                    const int32_t *tail, int known, int root)
+{
+    const specdec__recycled *row;
+    int length, kinds = 0, from = 0, i, k;
+    float left = 1;
+
+    list->count = list->stage_count = 0;
+    for (; run > 0; run = index->runs[run].suffix) {
+        if (index->runs[run].total > 0 && index->runs[run].kinds != kinds)
+            specdec__ngram_list_run(index, list, run);
+        kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
+    }
+    row = specdec__recycle_find(&index->recycling, tail, known, &length);
+    if (row)
+        specdec__ngram_list_row(list, row, -1, index->trust[SPECDEC__NGRAM_ROWS + (length > 1)]);
+    row = root && known > 1 ? specdec__recycle_find(&index->recycling, tail + 1, known - 1, &length) : NULL;
+    if (row)
+        specdec__ngram_list_row(list, row, tail[0], index->trust[0]);
+    for (k = 0; k < list->stage_count; k++) {
+        const float right = list->stages[k].trust->right / list->stages[k].trust->tried;
+
+        for (i = from; i < list->stages[k].end; i++)
+            list->items[i].probability = left * right * list->items[i].share;
+        left = left * (1 - right);
+        from = list->stages[k].end;
+    }
+}
+
+/* Learns from the token that followed a path by how much stages can be trusted. */
+static void specdec__ngram_learn(specdec__ngram *index, int32_t run, const int32_t *tail, int known, int root,
+                                 int32_t token)
+{
+    specdec__ngram_list list;
+    int k, at, right = 0;
+
+    specdec__ngram_list_all(index, &list, run, tail, known, root);
+    at = specdec__ngram_known(&list, token);
+    for (k = 0; k < list.stage_count && !right; k++) {
+        specdec__ngram_trust *trust = list.stages[k].trust;
+
+        right = at >= 0 && at < list.stages[k].end;
+        trust->tried += 1;
+        trust->right += (float)right;
+        if (trust->tried > SPECDEC__NGRAM_MEMORY) {
+            trust->tried *= 0.98f;
+            trust->right *= 0.98f;
+        }
+    }
+}
+
+/* Tokens that noise lifts are more probable than others, where the target chooses with the same noise. It lifts a
+   token's odds by the root of what it would lift them by, were the list's probabilities the target's own. What is not
+   listed is lifted by the root of what is usual. noise: the position's row of noise. */
+static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
+{
+    float rest = 1, sum;
+    int i;
+
+    for (i = 0; i < list->count; i++)
+        rest -= list->items[i].probability;
+    sum = (rest > 0.001f ? rest : 0.001f) * 1.34f;
+    for (i = 0; i < list->count; i++) {
+        const uint32_t bits = (uint32_t)(specdec__noise_at(noise, (uint32_t)list->items[i].token) >> 32);
+
+        list->items[i].probability *= specdec__exp(0.5f * specdec__sample_gumbel_from(bits));
+        sum += list->items[i].probability;
+    }
+    for (i = 0; i < list->count; i++)
+        list->items[i].probability /= sum;
 }
 
 SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram_offer b)
@@ -45725,42 +46498,78 @@ static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
     return best;
 }
 
-/* Offers what may follow a node of the tree, where that is likelier than least. */
-static void specdec__ngram_offer_children(specdec__ngram *index, int node, specdec__ngram_offer from, float least)
+/* Offers the likeliest of a list behind a node, SPECDEC__NGRAM_WIDTH of them at most, where they are likelier than
+   least. */
+static void specdec__ngram_offer_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
+                                      specdec__ngram_list *list, float least)
 {
-    specdec__ngram_offer best[SPECDEC__NGRAM_WIDTH];
-    int i, held = specdec__ngram_continue(index, from.run, from.probability, best);
+    specdec__ngram_offer offer = *from;
+    int i, k, best;
 
-    for (i = 0; i < held && best[i].probability > least; i++) {
-        best[i].run = specdec__ngram_settle(index, best[i].run);
-        best[i].parent = node;
-        best[i].depth = from.depth + 1;
-        specdec__ngram_push(index, best[i]);
+    offer.parent = node;
+    offer.depth = from->depth + 1;
+    for (k = 0; k < list->count && k < SPECDEC__NGRAM_WIDTH; k++) {
+        specdec__ngram_item item;
+
+        for (best = k, i = k + 1; i < list->count; i++)
+            best = list->items[i].probability > list->items[best].probability ? i : best;
+        item = list->items[best];
+        list->items[best] = list->items[k];
+        list->items[k] = item;
+        offer.token = item.token;
+        offer.probability = from->probability * item.probability;
+        if (!(offer.probability > least))
+            return;
+        specdec__ngram_push(index, offer);
     }
 }
 
-/* Grows the tree of the at most n likeliest continuations of a reader's text (root included, which stands for its last
-   token), of at most d levels, each likelier than least, after contexts of one token or more. tokens[n] and
-   probability[n] (of the path from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro
-   et al. 2024, arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
-static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
-                                                             specdec_tree *tree, int32_t *tokens, float *probability,
-                                                             int n, int d, float least, specdec_error *error)
+/* The last tokens of a path through a tree, newest first, into tail[SPECDEC__RECYCLE_CONTEXT + 1]. text[length] ends
+   with the root. Returns how many there are. */
+static int specdec__ngram_tail(int32_t *tail, const specdec_tree *tree, const int32_t *tokens, int node,
+                               const int32_t *text, int length)
 {
+    int n = 0;
+
+    for (; node > 0 && n <= SPECDEC__RECYCLE_CONTEXT; node = tree->parents[node])
+        tail[n++] = tokens[node];
+    for (; length > 0 && n <= SPECDEC__RECYCLE_CONTEXT; length--)
+        tail[n++] = text[length - 1];
+    return n;
+}
+
+/* The longest run that a reader's text ends with, and that may be continued. */
+static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec__ngram_reader *reader)
+{
+    int k = index->size.context;
+
+    while (k > 0 && reader->active[k] < 0)
+        k--;
+    return specdec__ngram_settle(index, reader->active[k]);
+}
+
+/* Grows the tree of the at most wish->n likeliest continuations of a reader's text (root included, which stands for its
+   last token), of at most wish->d levels, each likelier than wish->least. tokens[n] and probability[n] (of the path
+   from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro et al. 2024, arXiv
+   2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
+                                             specdec_tree *tree, int32_t *tokens, float *probability,
+                                             const specdec__ngram_wish *wish, specdec_error *error)
+{
+    const int n = wish->n;
     specdec__ngram_offer offer;
-    int k;
+    specdec__ngram_list list;
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
-        d < 1 || !(least >= 0.0f))
+        wish->d < 1 || !(wish->least >= 0.0f))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram tree has 1 to %d nodes and at least 1 level",
                              index->size.max_nodes);
     if (n > tree->capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
     memset(&offer, 0, sizeof offer);
-    for (k = index->size.context; k > 0 && reader->active[k] < 0; k--)
-        continue;
-    offer.run = specdec__ngram_settle(index, reader->active[k]);
+    offer.run = specdec__ngram_longest(index, reader);
     offer.probability = 1.0f;
     offer.parent = -1;
     index->offer_count = index->offer_order = 0;
@@ -45769,10 +46578,19 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
 
         specdec__tree_put(tree, node, offer.parent, node ? specdec__tree_rank(tree, node, offer.parent) : 0);
         probability[node] = offer.probability;
-        if (node > 0)
+        if (node > 0) {
             tokens[node] = offer.token;
-        if (offer.depth + 1 < d)
-            specdec__ngram_offer_children(index, node, offer, least);
+            offer.run = specdec__ngram_step(index, offer.run, offer.token);
+        }
+        if (offer.depth + 1 < wish->d && node + 1 < n) {
+            const int known = specdec__ngram_tail(tail, tree, tokens, node, reader->text, reader->length);
+
+            specdec__ngram_list_all(index, &list, offer.run, tail, known, !node);
+            if (wish->coupled)
+                specdec__ngram_lift(&list, specdec__sample_noise_row(wish->seed,
+                                                                     (uint64_t)(reader->length + offer.depth)));
+            specdec__ngram_offer_list(index, node, &offer, &list, wish->least);
+        }
         if (tree->n == n || index->offer_count == 0)
             return SPECDEC_OK;
     }
@@ -47028,9 +47846,10 @@ static float specdec__row_surprise(const specdec__row *row, int32_t token)
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* of a node */
-#define SPECDEC__NGRAM_TOKENS 4    /* the longest context of the n-gram drafter */
+#define SPECDEC__NGRAM_TOKENS 6    /* the longest context of the n-gram drafter */
 #define SPECDEC__NGRAM_SHARE 1024  /* tokens of each further text that the index has room for */
-#define SPECDEC__NGRAM_LEAST 0.02f /* a continuation is not proposed that is less probable */
+#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, of which it keeps what the target found likely */
+#define SPECDEC__NGRAM_LEAST 0.005f /* a continuation is not proposed that is less probable */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
@@ -47089,6 +47908,23 @@ typedef struct specdec__heard {
     const float *state;  /* the final one, behind the last of them; NULL: was not computed */
 } specdec__heard;
 
+/* The target has run a tree behind a text and chosen a path. */
+typedef struct specdec__judged {
+    int at;                  /* which of the engine's texts */
+    const int32_t *text;     /* its tokens, those chosen along the path included */
+    int count;               /* of it before the step: the root is text[count - 1] */
+    const specdec_sampling *sampling;
+    const specdec_tree *tree;
+    const int32_t *tokens;   /* (tree->n) */
+    const float *logits;     /* (tree->n, vocab) */
+    int vocab;
+    const specdec__kernels *kernels;
+    const int32_t *path;     /* (length): nodes that were reached, the root first: each has chosen a token */
+    int length;
+    int whole;               /* 0: nodes that were not reached have no logits; others at least those that matter, all
+                                else being -infinity */
+} specdec__judged;
+
 /* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind:
    a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
 typedef struct specdec__drafter_kind {
@@ -47129,8 +47965,6 @@ typedef struct specdec__drafter_kind {
     specdec_result (*follow)(specdec__drafter *drafter, const specdec__heard *heard, specdec_error *error);
     /* Of how many tokens of text number `at` it has heard: the next one is needed. Or: it needs the last alone. */
     int (*heard)(const specdec__drafter *drafter, int at);
-    /* Drafts instead of this kind with a file that holds layers. Or: there is but one kind of file. */
-    const struct specdec__drafter_kind *layers;
     /* The path to a candidate that was extended was accepted, with it: it becomes the root, what lies behind it stays.
        Or: nothing can stay. */
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
@@ -47146,6 +47980,8 @@ typedef struct specdec__drafter_kind {
        i is the i-th. 0: it remembers none of these. */
     int keeps;
     int nextn; /* 1: its model is the block of the target's files that only predicts; 0: see source */
+    /* Sees the logits of the nodes that were verified. Or: it does not look at them. */
+    void (*watch)(specdec__drafter *drafter, const specdec__judged *judged);
 } specdec__drafter_kind;
 
 struct specdec__drafter {
@@ -47319,6 +48155,219 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/short: a short vocabulary of a drafter's own: the rows of its output matrix that are wanted often.
+ *
+ * A level of a small drafter costs mostly what its output matrix does, of which few rows ever win (FR-Spec: Zhao et al.
+ * 2025, arXiv 2502.14856). Copies of some rows lie side by side, to begin with those of the first tokens, since
+ * vocabularies list what is frequent first, of single characters, and of ends. A token that a text has, and that they
+ * lack, takes the place of a row that was not wanted for long (the clock algorithm). Whether drafts are made with them
+ * or with the whole matrix is decided by what either was seen to take, and by the share of written tokens that they
+ * lacked. No text depends on it.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__SHORT_LEAST 8192     /* rows, where the configuration does not say how many, */
+#define SPECDEC__SHORT_SHARE 12       /* or such a part of all, where that is more */
+#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row which is wanted again and again */
+#define SPECDEC__SHORT_PROBE 256      /* trees between looks at what the other way takes */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* of a token that a drafter with all rows proposes */
+#define SPECDEC__SHORT_MEMORY 0.998   /* what a written token leaves of the weight of older ones */
+
+typedef struct specdec__short {
+    const specdec__matrix *full; /* (tokens, columns) */
+    specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
+    unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
+    int32_t *ids;                /* (rows): whose they are */
+    int32_t *row;                /* (tokens): the row of a token; -1: none */
+    unsigned char *worth;        /* (rows): how often the clock passes over them */
+    unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
+    int32_t *counted;            /* (texts): tokens that were looked at */
+    int hand;                    /* the row that the clock looks at next, falling */
+    int on, trees;               /* whether the rows are in use; trees that were begun */
+    int always;                  /* they are in any case */
+    double rest;                 /* bytes of weights of a level, but for those of the output */
+    double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
+    double levels;               /* of a tree */
+    double written, missed;      /* tokens that were written, and those of them that had no row */
+} specdec__short;
+
+/* Rows that a drafter's output matrix, of so many bytes in all of a level, is to have copies of. wanted: 0: as pays,
+   -1: none. Returns 0 where there are none: where so few would be left out, or read at all, that it does not pay. */
+static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
+{
+    const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
+    const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__QUANT_ROWS);
+    const size_t bytes = full->row_bytes * (size_t)full->rows;
+
+    if (wanted < 0 || rows >= full->rows || (!wanted && (rows > full->rows / 2 || bytes < level / 8)))
+        return 0;
+    return rows;
+}
+
+/* Row `row` becomes a token's. Returns whose it was. */
+static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
+{
+    const int32_t before = s->ids[row];
+
+    s->row[before] = -1;
+    s->row[token] = row;
+    s->ids[row] = token;
+    s->worth[row] = (unsigned char)worth;
+    s->stale[row / SPECDEC__QUANT_ROWS] = 1;
+    return before;
+}
+
+/* Whether a token ends a text. */
+static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
+{
+    int i = 0;
+
+    while (i < vocab->end_count && vocab->ends[i] != token)
+        i++;
+    return i < vocab->end_count;
+}
+
+/* Takes what so many rows of a matrix need, for so many texts; level: bytes of weights of a level with all of them. */
+static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
+                                const specdec__vocab *vocab, specdec__arena *arena)
+{
+    const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
+    int i;
+
+    s->full = full;
+    s->matrix = *full;
+    s->matrix.rows = rows;
+    s->matrix.bounds = NULL;
+    s->tiles = (unsigned char *)specdec__arena_reserve(arena, (size_t)(rows / SPECDEC__QUANT_ROWS), tile_bytes,
+                                                       SPECDEC__CACHE_LINE);
+    s->matrix.tiles = s->tiles;
+    s->side_by_side = SPECDEC__TAKE(arena, unsigned char, tile_bytes);
+    s->ids = SPECDEC__TAKE(arena, int32_t, rows);
+    s->row = SPECDEC__TAKE(arena, int32_t, full->rows);
+    s->worth = SPECDEC__TAKE(arena, unsigned char, rows);
+    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__QUANT_ROWS);
+    s->counted = SPECDEC__TAKE(arena, int32_t, texts);
+    s->rest = level > bytes ? (double)(level - bytes) : 0;
+    s->hand = rows - 1;
+    s->on = 1;
+    for (i = 0; s->row && s->ids && i < full->rows; i++)
+        s->row[i] = i < rows ? i : -1;
+    for (i = 0; s->stale && s->ids && i < rows; i++) {
+        s->ids[i] = i;
+        s->stale[i / SPECDEC__QUANT_ROWS] = 1;
+    }
+    for (i = rows; s->counted && i < full->rows && i < (int)vocab->count; i++)
+        if (s->hand > rows / 2 && (specdec__vocab_text(vocab, (uint32_t)i).size == 1 || specdec__short_ends(vocab, i)))
+            specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
+}
+
+/* A text has a token: it gets a row. Returns the token that has lost its own; -1: none has. */
+static int32_t specdec__short_want(specdec__short *s, int32_t token)
+{
+    const int row = s->row[token];
+
+    if (row >= 0) {
+        s->worth[row] = (unsigned char)specdec__min_int(s->worth[row] + 1, SPECDEC__SHORT_WORTH);
+        return -1;
+    }
+    for (; s->worth[s->hand]; s->hand = s->hand ? s->hand - 1 : s->matrix.rows - 1)
+        s->worth[s->hand]--;
+    return specdec__short_put(s, s->hand, token, 1);
+}
+
+/* Looks at what is new in text number `at`: its tokens up to count, of which those below `vocab` can have rows. whole
+   (vocab): logits of all tokens, which become -infinity for those that have lost their rows. */
+static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
+{
+    int i = specdec__min_int(s->counted[at], count);
+    const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
+
+    for (; i < count; i++) {
+        int32_t lost;
+
+        if (text[i] < 0 || text[i] >= s->full->rows || text[i] >= vocab)
+            continue;
+        if (writes) {
+            s->written = SPECDEC__SHORT_MEMORY * s->written + 1;
+            s->missed = SPECDEC__SHORT_MEMORY * s->missed + (s->row[text[i]] < 0);
+        }
+        lost = specdec__short_want(s, text[i]);
+        if (lost >= 0 && lost < vocab)
+            whole[lost] = specdec__float_from_bits(0xff800000u);
+    }
+    s->counted[at] = count;
+}
+
+/* Copies the rows of all tiles that are stale. */
+static void specdec__short_copy(specdec__short *s)
+{
+    const specdec__matrix *m = &s->matrix;
+    const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
+    int t, i;
+
+    for (t = 0; t < m->rows / SPECDEC__QUANT_ROWS; t++) {
+        if (!s->stale[t])
+            continue;
+        for (i = 0; i < SPECDEC__QUANT_ROWS; i++)
+            memcpy(s->side_by_side + (size_t)i * m->row_bytes,
+                   s->full->file + (size_t)s->ids[t * SPECDEC__QUANT_ROWS + i] * m->row_bytes, m->row_bytes);
+        specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__QUANT_ROWS, blocks,
+                                  s->tiles + (size_t)t * tile_bytes);
+        s->stale[t] = 0;
+    }
+}
+
+/* Seconds of a level with the rows (1) or with the whole matrix (0): as seen, or in proportion to the other's bytes. */
+static double specdec__short_seconds(const specdec__short *s, int on)
+{
+    const double row = (double)s->full->row_bytes;
+    const double bytes[2] = {s->rest + row * s->full->rows, s->rest + row * s->matrix.rows};
+
+    return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
+}
+
+/* Tokens a second that trees promise whose levels take so long, when such a share of the tokens has rows; step: seconds
+   that the target takes for each. */
+static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
+{
+    const double depth = s->levels > 1 ? s->levels : 1;
+    double tokens = 1, path = 1, i;
+
+    for (i = 0; i < depth; i++)
+        tokens += path *= SPECDEC__SHORT_ACCEPTANCE * share;
+    return tokens / (step + depth * level);
+}
+
+/* Decides how the next tree is drafted; step: seconds of a step of the target, 0: unknown. */
+static void specdec__short_choose(specdec__short *s, double step)
+{
+    const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
+    int on = 1;
+
+    if (s->always)
+        return;
+    if (s->seconds[0] > 0 || s->seconds[1] > 0)
+        on = specdec__short_promise(s, specdec__short_seconds(s, 1), share, step) >=
+             specdec__short_promise(s, specdec__short_seconds(s, 0), 1, step);
+    if (++s->trees % SPECDEC__SHORT_PROBE == 8) /* so that both are known */
+        on = !on;
+    s->on = on;
+}
+
+/* A level took so long. */
+static void specdec__short_see(specdec__short *s, double seconds)
+{
+    double *mean = &s->seconds[s->on];
+
+    if (*mean > 0 && seconds > 2 * *mean)
+        seconds = 2 * *mean;
+    *mean += (seconds - *mean) / (*mean > 0 ? 8 : 1);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>speculation/levels: drafting level by level.
  * ================================================================================================================== */
 
@@ -47329,13 +48378,17 @@ typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
+    specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
+    specdec__context *context; /* what runs */
     const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
     int id_count;
     float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
+    int runs;          /* levels of the tree at hand, but for the root */
     int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
     int capacity;
     const float *logits; /* rows of what was run last, `stride` floats apart */
     size_t stride;
+    const float *trust;  /* how probable the drafter thinks it that any token of a row comes; NULL: it does not know */
     /* Makes ready for a text's proposal; row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
     /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
@@ -47427,6 +48480,14 @@ static int specdec__draft_path(const specdec__proposal *p, int node)
 SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const specdec__proposal *p)
 {
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
+}
+
+/* The place of a candidate's parent: 0: it is the root; else 1 + where it is among what was run. */
+SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
+{
+    const int parent = p->tree.parents[candidate];
+
+    return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
 }
 
 /* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
@@ -47541,7 +48602,7 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
         specdec__tree_put(&p->tree, at, node, i + 1);
         p->tokens[at] = best[i].token;
         p->depth[at] = p->depth[node] + 1;
-        p->share[at] = weight[i] / total;
+        p->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
         p->extended[at] = 0;
         specdec__draft_nodes(m, p)[at] = -1;
     }
@@ -47554,14 +48615,37 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     specdec__levels *m = (specdec__levels *)d->state;
     int32_t *nodes = specdec__draft_nodes(m, p);
     specdec_result result;
+    double start;
     int i;
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
+    start = m->own ? specdec__os_seconds() : 0;
     result = m->run(d, p, candidates, from, count, error);
+    if (m->own && !result) {
+        specdec__short_see(m->own, specdec__os_seconds() - start);
+        m->runs++;
+    }
     for (i = 0; result && i < count; i++)
         nodes[candidates[i]] = -1;
     return result;
+}
+
+/* A tree is begun: with which rows of the output matrix it is drafted. */
+static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
+{
+    specdec__short *s = m->own;
+
+    specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
+    s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
+    m->runs = 0;
+    specdec__short_choose(s, 4 * p->patience);
+    if (s->on)
+        specdec__short_copy(s);
+    m->ids = s->on ? s->ids : NULL;
+    m->id_count = s->on ? s->matrix.rows : 0;
+    m->context->output = s->on ? &s->matrix : s->full;
+    m->stride = (size_t)m->context->output->rows;
 }
 
 /* Row 0 becomes the root's, and nothing else has been run. */
@@ -47572,6 +48656,8 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
     memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
     m->chooser.sampling = p->sampling;
     m->chooser.constrained = p->constrained;
+    if (m->own)
+        specdec__levels_shorten(m, p);
     return m->begin(d, p, error);
 }
 
@@ -47691,6 +48777,8 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     const specdec__model *target = setup->target->model;
     int i;
 
+    m->trust = NULL;
+    m->own = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
@@ -47704,6 +48792,48 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
         m->whole[i] = specdec__float_from_bits(0xff800000u);
     m->capacity = setup->capacity;
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
+}
+
+/* What a level reads, in bytes of weights, with all rows of the output matrix. */
+static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
+{
+    return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
+}
+
+/* The same in levels of the target; less where there is a short vocabulary. */
+static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    const specdec__levels *m = (const specdec__levels *)d->state;
+    double bytes = (double)specdec__levels_bytes(d->model, target);
+
+    if (m && m->own)
+        bytes -= (double)m->own->full->row_bytes * (m->own->full->rows - m->own->matrix.rows);
+    return bytes / (double)target->weight_bytes;
+}
+
+/* Takes a short vocabulary for a drafter that runs a context, where that may pay, or was asked for. */
+static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
+                                       specdec__arena *arena)
+{
+    const specdec__model *target = setup->target->model;
+    const size_t level = specdec__levels_bytes(c->model, target);
+    const int rows = m->id_count ? 0 : specdec__short_rows(c->output, setup->config->draft_vocabulary, level);
+    specdec__short counted, *s;
+    int i;
+
+    m->own = NULL;
+    if (!rows)
+        return;
+    s = SPECDEC__TAKE(arena, specdec__short, 1);
+    m->own = s;
+    memset(&counted, 0, sizeof counted);
+    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->views, level, &target->vocab, arena);
+    if (s)
+        s->always = setup->config->draft_vocabulary > 0;
+    m->context = c;
+    m->whole = SPECDEC__TAKE(arena, float, m->vocab);
+    for (i = 0; m->whole && i < m->vocab; i++)
+        m->whole[i] = specdec__float_from_bits(0xff800000u);
 }
 
 SPECDEC__FOR_SPEED
@@ -47855,12 +48985,6 @@ static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int 
     m->skipped[at] = 0;
 }
 
-/* A token costs what its weights do. */
-static double specdec__draft_model_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    return (double)d->model->weight_bytes / (double)target->weight_bytes;
-}
-
 static int specdec__draft_model_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
@@ -47924,6 +49048,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
+    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_model_begin;
     m->levels.run = specdec__draft_model_run;
     return SPECDEC_OK;
@@ -47941,10 +49066,10 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
-    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
-    specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
+    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
+    specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
-    NULL, NULL, 1, 0};
+    NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -47954,17 +49079,79 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-typedef struct specdec__draft_heads {
+/* What drafters have in common that need the target's state behind the token before the root, and no cache. Their state
+   begins with this. */
+typedef struct specdec__draft_last {
     specdec__levels levels;
-    float *state; /* (texts, embedding): the target's behind a token of each text */
+    int width;    /* of a state */
+    float *state; /* (texts, width): the target's behind a token of each text */
     int *known;   /* (texts): the number of that token; -1: there is none */
+} specdec__draft_last;
+
+typedef struct specdec__draft_heads {
+    specdec__draft_last last;
     specdec__heads heads;
     float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
 } specdec__draft_heads;
 
-static float *specdec__draft_heads_state(const specdec__draft_heads *m, int at)
+static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
 {
-    return m->state + (size_t)at * (size_t)m->heads.context.model->embedding;
+    return m->state + (size_t)at * (size_t)m->width;
+}
+
+static void specdec__draft_last_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    (void)text;
+    if (m->known[at] >= length)
+        m->known[at] = -1;
+}
+
+static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    m->known[at] = m->known[of] < length ? m->known[of] : -1;
+    memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
+}
+
+/* The state behind the token before the root. */
+static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__draft_last *m = (const specdec__draft_last *)d->state;
+
+    return m->known[at] >= 0 && m->known[at] == count - 2;
+}
+
+static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                 specdec_error *error)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    (void)error;
+    if (!heard->state)
+        return SPECDEC_OK;
+    m->known[heard->at] = heard->from + heard->n - 1;
+    memcpy(specdec__draft_last_state(m, heard->at), heard->state, (size_t)m->width * sizeof(float));
+    return SPECDEC_OK;
+}
+
+/* Takes room for the states, and for what levels need. */
+static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
+                                     const specdec__draft_setup *setup, specdec__arena *arena)
+{
+    const int views = setup->room->views;
+    int i;
+
+    specdec__levels_init(&m->levels, model, setup, arena);
+    m->width = width;
+    m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)width);
+    m->known = SPECDEC__TAKE(arena, int, views);
+    for (i = 0; m->known && i < views; i++)
+        m->known[i] = -1;
+    if (m->state) /* the trial reads it before anything was told */
+        memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
 /* Runs a level whose inputs lie in heads.input, and keeps the states, which get the places from `from` on. */
@@ -47982,7 +49169,7 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
 /* The target's state becomes the input of a level of one row. */
 static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
 {
-    memcpy(m->heads.input, specdec__draft_heads_state(m, at),
+    memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
@@ -47991,7 +49178,7 @@ static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const spec
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
     specdec__draft_heads_first(m, p->at);
-    m->levels.stride = (size_t)specdec__heads_rows(d->model);
+    m->last.levels.stride = (size_t)specdec__heads_rows(d->model);
     return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
 }
 
@@ -48006,12 +49193,11 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
 
     if (!d->model->speculator->follow) {
         specdec__draft_heads_first(m, p->at);
-        m->levels.stride = 0;
+        m->last.levels.stride = 0;
         return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int parent = p->tree.parents[candidates[i]];
-        const int place = parent ? 1 + specdec__draft_nodes(&m->levels, p)[parent] : 0;
+        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
 
         tokens[i] = p->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
@@ -48019,48 +49205,9 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     return specdec__draft_heads_level(m, p->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
-static void specdec__draft_heads_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    (void)text;
-    if (m->known[at] >= length)
-        m->known[at] = -1;
-}
-
-static void specdec__draft_heads_share(specdec__drafter *d, int at, int of, int length)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    m->known[at] = m->known[of] < length ? m->known[of] : -1;
-    memcpy(specdec__draft_heads_state(m, at), specdec__draft_heads_state(m, of),
-           (size_t)d->model->embedding * sizeof(float));
-}
-
 static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
 {
     return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
-}
-
-/* The state behind the token before the root. */
-static int specdec__draft_heads_ready(const specdec__drafter *d, int at, int count)
-{
-    const specdec__draft_heads *m = (const specdec__draft_heads *)d->state;
-
-    return m->known[at] >= 0 && m->known[at] == count - 2;
-}
-
-static specdec_result specdec__draft_heads_follow(specdec__drafter *d, const specdec__heard *heard,
-                                                  specdec_error *error)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    (void)error;
-    if (!heard->state)
-        return SPECDEC_OK;
-    m->known[heard->at] = heard->from + heard->n - 1;
-    memcpy(specdec__draft_heads_state(m, heard->at), heard->state, (size_t)d->model->embedding * sizeof(float));
-    return SPECDEC_OK;
 }
 
 static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -48068,31 +49215,33 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 {
     specdec__draft_heads counted, *m = SPECDEC__TAKE(arena, specdec__draft_heads, 1);
     const specdec__model *target = setup->target->model, *model = d->model;
-    const int views = setup->room->views, size = setup->config->tree_size;
-    int i;
+    const int size = setup->config->tree_size;
 
     d->state = m;
     m = m ? m : &counted;
+    if (specdec__model_writes(model))
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
+                             specdec__model_name(model));
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
     d->levels = model->guesses;
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__draft_last_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
-    m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)model->embedding);
-    m->known = SPECDEC__TAKE(arena, int, views);
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
-    for (i = 0; m->known && i < views; i++)
-        m->known[i] = -1;
-    if (m->state) /* the trial reads it before anything was told */
-        memset(m->state, 0, (size_t)views * (size_t)model->embedding * sizeof *m->state);
-    m->levels.logits = m->heads.logits;
-    m->levels.begin = specdec__draft_heads_begin;
-    m->levels.run = specdec__draft_heads_run;
+    m->last.levels.logits = m->heads.logits;
+    m->last.levels.begin = specdec__draft_heads_begin;
+    m->last.levels.run = specdec__draft_heads_run;
     return SPECDEC_OK;
 }
+
+static const specdec__drafter_kind specdec__draft_heads_kind = {
+    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
+    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_last_ready, specdec__draft_last_follow, NULL, NULL,
+    NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -48246,14 +49395,6 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
-/* A token costs what the weights do that it passes. */
-static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    const size_t borrowed = d->model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows;
-
-    return (double)(d->model->weight_bytes + borrowed) / (double)target->weight_bytes;
-}
-
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
@@ -48325,9 +49466,6 @@ static specdec_result specdec__draft_layer_check(const specdec__model *m, const 
 {
     int i;
 
-    if (!m->reads.count)
-        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             specdec__model_name(m));
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
@@ -48363,7 +49501,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
                                                              again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
-    specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
+    specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
@@ -48383,6 +49521,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
+    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_layer_begin;
     m->levels.run = specdec__draft_layer_run;
     return SPECDEC_OK;
@@ -48391,20 +49530,680 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1, 0};
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1, 1};
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
 
-static const specdec__drafter_kind specdec__draft_heads_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
-    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, 0, 0};
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/draft_assistant: an assistant as a drafter: layers that read the target's own keys and values.
+ *
+ *
+ * Gemma 4's. Of token p and what stands for the target's state behind token p - 1 it makes the logits of token p + 1
+ * and what stands for the state behind token p. All its queries, in whatever level, have the position of the root,
+ * which is the first that the target has no key of.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_assistant {
+    specdec__draft_last last;
+    const specdec__context *target;
+    float *inner;   /* (1 + tree size, stride of states): what stands for the state behind the root, behind candidates
+                       by their places */
+    float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
+    int place, n;   /* of the level under way: where its states go, and how many they are */
+    /* where centroids tell which tokens have logits; else NULL */
+    float *rows;    /* (tree size, vocab): logits */
+    float *row;     /* (threads, embedding): a row of the output */
+    specdec_candidate *nearest; /* (tree size, centroids that are looked at): those of rows; -1: none */
+    specdec__context context;
+} specdec__draft_assistant;
+
+static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
+{
+    return (size_t)specdec__forward_stride(m->context.model->reads.width);
+}
+
+/* Row i of a level: the target's embedding of a token, and behind it a state. */
+static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int32_t token, const float *state)
+{
+    const specdec__reads *reads = &m->context.model->reads;
+    const specdec__matrix *table = m->target->embedding;
+    float *row = m->reads + (size_t)i * (size_t)specdec__forward_read_stride(m->context.model);
+
+    specdec__quant_to_float(table->type, table->file + (size_t)token * table->row_bytes, (size_t)reads->width, row);
+    m->target->kernels->scale(row, m->target->model->fact[SPECDEC__EMBEDDING_SCALE], reads->width);
+    memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
+}
+
+/* The sum of products of two rows (count, a multiple of 8). Canonical: eight partial sums, then in order. */
+static float specdec__draft_assistant_product(const float *a, const float *b, int count)
+{
+    float sums[8] = {0}, sum = 0;
+    int i, j;
+
+    for (i = 0; i < count; i += 8)
+        for (j = 0; j < 8; j++)
+            sums[j] += a[i + j] * b[i + j];
+    for (j = 0; j < 8; j++)
+        sum += sums[j];
+    return sum;
+}
+
+/* The logits of row i's tokens of its k-th nearest centroid, or none of them any more. */
+static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+{
+    const specdec__context *c = &m->context;
+    const specdec__model *model = c->model;
+    const specdec__matrix *head = &model->token_embedding;
+    const int centroid = m->nearest[i * model->reads.nearest + k].token;
+    const int size = model->vocab_size / model->reads.centroids, width = model->embedding;
+    float *row = m->row + (size_t)thread * (size_t)width;
+    int at;
+
+    for (at = centroid * size; centroid >= 0 && at < (centroid + 1) * size; at++) {
+        const int32_t token = model->reads.order[at];
+        float *out = m->rows + (size_t)i * (size_t)model->vocab_size + (size_t)token;
+
+        *out = specdec__float_from_bits(0xff800000u);
+        if (!keep)
+            continue;
+        specdec__quant_to_float(head->type, head->file + (size_t)token * head->row_bytes, (size_t)width, row);
+        *out = specdec__draft_assistant_product(row, c->h + (size_t)i * (size_t)c->e, width);
+    }
+}
+
+/* A thread's share of the logits of a level by its logits of centroids, which lie where those of tokens would. */
+static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
+{
+    specdec__context *c = &m->context;
+    const int nearest = c->model->reads.nearest, items = m->n * nearest;
+    int i, k, from, end = 0;
+
+    for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
+        for (k = 0; k < nearest; k++)
+            specdec__draft_assistant_cluster(m, thread, i, k, 0);
+        specdec__sample_greedy(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows, nearest,
+                               m->nearest + i * nearest);
+    }
+    if (specdec__pool_barrier(c->pool))
+        return;
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++)
+            specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
+}
+
+/* A thread's share of the states that a level makes of its last norm, and of logits that centroids choose. */
+static void specdec__draft_assistant_worker(void *argument, int thread)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
+    specdec__context *c = &m->context;
+    specdec__input in = specdec__forward_input(c->h, m->n, c->e, NULL);
+    specdec__output t;
+
+    t.matrix = &c->model->reads.out;
+    t.bias = NULL;
+    t.stride = specdec__draft_assistant_stride(m);
+    t.out = m->inner + (size_t)m->place * t.stride;
+    if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
+        specdec__draft_assistant_narrow(m, thread);
+}
+
+/* Runs n rows that have been put, behind the text of a proposal; their states get the places from `place` on. */
+static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
+                                                     int n, specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    /* it only reads the target's view */
+    specdec__batch batch = specdec__forward_alone(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec_result result;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        c->tokens[i] = 0; /* its embedding is not looked at */
+        c->parents[i] = -1;
+    }
+    c->reads = m->reads;
+    result = specdec__forward(c, &batch, error);
+    c->reads = NULL;
+    if (result)
+        return result;
+    m->place = place;
+    m->n = n;
+    return specdec__pool_run(c->pool, c->threads, specdec__draft_assistant_worker, m)
+               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
+               : SPECDEC_OK;
+}
+
+/* Nothing can be said before the target has keys: in the trial. */
+static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
+                                                     specdec_error *error)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
+
+    if (!p->view || p->view->length < 1 || p->view->length != p->count - 1)
+        return SPECDEC_ERROR_FULL;
+    specdec__draft_assistant_put(m, 0, p->tokens[0], specdec__draft_last_state(&m->last, p->at));
+    return specdec__draft_assistant_level(m, p, 0, 1, error);
+}
+
+static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__proposal *p,
+                                                   const int32_t *candidates, int from, int count,
+                                                   specdec_error *error)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+
+        specdec__draft_assistant_put(m, i, p->tokens[candidates[i]],
+                                     m->inner + (size_t)place * specdec__draft_assistant_stride(m));
+    }
+    return specdec__draft_assistant_level(m, p, 1 + from, count, error);
+}
+
+/* The last state, and all keys before the root. */
+static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__view *view = d->proposals[at].view;
+
+    return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
+}
+
+/* Does a model read the keys of this target? */
+static specdec_result specdec__draft_assistant_check(const specdec__model *m, const specdec__model *target,
+                                                     specdec_error *error)
+{
+    int i;
+
+    if (m->reads.width != target->embedding)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
+                             m->reads.width, target->embedding);
+    if (target->layers < 2 || target->mixing.kind || target->latent_attention.rank)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
+                             "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
+    for (i = 0; i < m->layers; i++) {
+        const specdec__shape s = specdec__model_layer_shape(m, i);
+        const int windowed = s.span == SPECDEC__WINDOW, from = target->layers - 1 - windowed;
+        const specdec__shape keys = specdec__model_layer_shape(target, from);
+
+        if (keys.kv_heads != s.kv_heads || keys.key_dim != s.key_dim || keys.value_dim != s.value_dim)
+            return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "layer %d of the draft reads %d heads of %d keys and "
+                                 "%d values, the target's layer %d has %d of %d and %d", i, s.kv_heads, s.key_dim,
+                                 s.value_dim, from, keys.kv_heads, keys.key_dim, keys.value_dim);
+        if (keys.span != s.span || (windowed && m->window > target->window))
+            return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "layer %d of the draft sees a window of %d keys, the "
+                                 "target's layer %d one of %d (0: all keys)", i, windowed ? m->window : 0, from,
+                                 keys.span == SPECDEC__WINDOW ? target->window : 0);
+    }
+    return SPECDEC_OK;
+}
+
+/* What centroids need; without them, rows of a short vocabulary, where that may pay. */
+static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                          specdec__arena *arena)
+{
+    const specdec__model *model = m->context.model;
+    const int size = setup->config->tree_size;
+    const size_t all = (size_t)size * (size_t)model->vocab_size;
+    size_t i;
+
+    m->rows = m->row = NULL;
+    if (!model->reads.centroids) {
+        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
+        return;
+    }
+    m->rows = SPECDEC__TAKE(arena, float, all);
+    m->row = SPECDEC__TAKE(arena, float, (size_t)setup->threads * (size_t)model->embedding);
+    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest);
+    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest; i++)
+        m->nearest[i].token = -1;
+    for (i = 0; m->rows && i < all; i++)
+        m->rows[i] = specdec__float_from_bits(0xff800000u);
+    m->last.levels.logits = m->rows;
+    m->last.levels.stride = (size_t)model->vocab_size;
+}
+
+static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                    specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_assistant counted, *m = SPECDEC__TAKE(arena, specdec__draft_assistant, 1);
+    const specdec__context *target = setup->target;
+    specdec__room room = *setup->room;
+    const int size = setup->config->tree_size;
+    specdec_result result = specdec__draft_assistant_check(d->model, target->model, error);
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+        return result;
+    room.most = size;
+    m->target = target;
+    specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
+    specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
+                          target->kv.type, &room, size, arena);
+    m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
+    m->last.levels.logits = m->context.logits;
+    m->last.levels.stride = (size_t)m->context.output->rows;
+    specdec__draft_assistant_rows(m, setup, arena);
+    m->last.levels.begin = specdec__draft_assistant_begin;
+    m->last.levels.run = specdec__draft_assistant_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_assistant_kind = {
+    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
+    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/draft_block: blocks of tokens, drafted in one pass, as a drafter: DFlash, DFlash2, DSpark.
+ *
+ *
+ * Layers run over a block, the root and masks behind it, whose tokens see the keys of the whole text and each other.
+ * The text's keys are made of the target's states behind each token, as soon as these are heard of; those of a block
+ * are given up with it. A row of the block says which token stands at its place: one level of a tree each, by itself
+ * (DFlash) or behind the token before it (DSpark, DFlash2), so that second choices are branches.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_block {
+    specdec__levels levels;
+    specdec__view *views; /* (texts, then kept sequences): keys of tokens whose states were heard of */
+    float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
+    float *rows;          /* (tree size, vocab): logits behind a token; NULL: those of the block do */
+    float *narrow;        /* (output rows): of one of them */
+    float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
+    float *row;           /* (rank or embedding + rank): a row of a table */
+    float *trust;         /* (tree size): of rows */
+    specdec_candidate *best; /* (block, candidates): of rows, best first */
+    int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
+    int place, n;         /* of a product under way: what it is of, and how many rows */
+    specdec__context context;
+} specdec__draft_block;
+
+/* Row number i of those that the drafts begin with: its logits. */
+static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
+{
+    return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
+}
+
+/* A row of a table of weights becomes floats. */
+static void specdec__draft_block_look_up(const specdec__matrix *table, int row, float *out)
+{
+    specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
+}
+
+/* The row of a table with as many rows as the output, or the vocabulary, that stands for a token; -1: there is none. */
+static int specdec__draft_block_find(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
+{
+    const specdec__model *model = m->context.model;
+    int i = 0;
+
+    if (!model->ids || table->rows != model->id_count)
+        return token < table->rows ? token : -1;
+    while (i < model->id_count && model->ids[i] != token)
+        i++;
+    return i < model->id_count ? i : -1;
+}
+
+static float specdec__draft_block_product(const float *a, const float *b, int count)
+{
+    float sum = 0;
+    int i;
+
+    for (i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* --- DSpark ------------------------------------------------------------------------------------------------------- */
+
+/* A thread's share of what tokens add to rows. */
+static void specdec__draft_block_markov_worker(void *argument, int thread)
+{
+    specdec__draft_block *m = (specdec__draft_block *)argument;
+    const specdec__block *b = &m->context.model->block;
+    specdec__input in = specdec__forward_input(m->ranks, m->n, specdec__forward_stride(b->markov_in.columns), NULL);
+    specdec__output t;
+
+    t.matrix = &b->markov_out;
+    t.bias = NULL;
+    t.out = m->rows;
+    t.stride = (size_t)m->levels.stride;
+    specdec__forward_project(&m->context, thread, &in, &t, 1);
+}
+
+/* How far row i of the block is to be trusted behind a token whose row of markov_in this is. */
+static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
+{
+    const specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    const int width = c->model->embedding;
+    float sum;
+
+    specdec__draft_block_look_up(&b->trust, 0, m->row);
+    sum = specdec__draft_block_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
+          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->trust_bias;
+    return 1 / (1 + specdec__exp(-sum));
+}
+
+/* Row i of the block behind each of tokens[n]. */
+static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                  specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    const size_t stride = (size_t)specdec__forward_stride(b->markov_in.columns);
+    const float *own = specdec__draft_block_row(m, i);
+    const int outputs = c->output->rows, all = b->markov_out.rows != outputs;
+    int k, r, at;
+
+    memset(m->ranks, 0, (size_t)n * stride * sizeof *m->ranks);
+    for (k = 0; k < n; k++) {
+        at = specdec__draft_block_find(m, &b->markov_in, tokens[k]);
+        if (at >= 0)
+            specdec__draft_block_look_up(&b->markov_in, at, m->ranks + (size_t)k * stride);
+        if (m->trust)
+            m->trust[k] = specdec__draft_block_trust(m, i, m->ranks + (size_t)k * stride);
+    }
+    m->n = n;
+    if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    for (k = 0; k < n; k++) {
+        float *row = m->rows + (size_t)k * m->levels.stride;
+
+        for (r = 0; r < outputs; r++)
+            m->narrow[r] = own[r] + row[all ? c->model->ids[r] : r];
+        memcpy(row, m->narrow, (size_t)outputs * sizeof *row);
+    }
+    return SPECDEC_OK;
+}
+
+/* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
+
+/* A thread's share of what the selector makes of the block's states. */
+static void specdec__draft_block_selector_worker(void *argument, int thread)
+{
+    specdec__draft_block *m = (specdec__draft_block *)argument;
+    const specdec__block *b = &m->context.model->block;
+    specdec__input in = specdec__forward_input(m->context.h, m->n, m->context.e, NULL);
+    specdec__output t;
+
+    t.matrix = &b->hidden;
+    t.bias = NULL;
+    t.out = m->ranks;
+    t.stride = (size_t)specdec__forward_stride(b->hidden.rows);
+    specdec__forward_project(&m->context, thread, &in, &t, 1);
+}
+
+/* The candidates of n rows of the block. */
+static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n, specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const int k = c->model->block.candidates;
+    int i;
+
+    m->n = n;
+    if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_selector_worker, m))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    for (i = 0; i < n; i++)
+        specdec__sample_greedy(c->kernels, specdec__draft_block_row(m, i), c->output->rows, k,
+                               m->best + (size_t)i * (size_t)k);
+    return SPECDEC_OK;
+}
+
+/* Row i of the block behind each of tokens[n]: its candidates alone have logits. */
+static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
+{
+    const specdec__model *model = m->context.model;
+    const specdec__block *b = &model->block;
+    const int rank = b->hidden.rows;
+    const float *own = specdec__draft_block_row(m, i);
+    const float *hidden = m->ranks + (size_t)i * (size_t)specdec__forward_stride(rank);
+    int k, j, r, at;
+
+    for (k = 0; k < n; k++) {
+        float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
+
+        at = specdec__draft_block_find(m, &b->before, tokens[k]);
+        memset(before, 0, (size_t)rank * sizeof *before);
+        if (at >= 0)
+            specdec__draft_block_look_up(&b->before, at, before);
+        for (r = 0; r < rank; r++)
+            before[r] *= hidden[r];
+        for (j = 0; j < b->candidates; j++) {
+            int32_t *set = &m->set[k * b->candidates + j];
+
+            if (*set >= 0)
+                row[*set] = specdec__float_from_bits(0xff800000u);
+        }
+        for (j = 0; j < b->candidates; j++) {
+            const int32_t out = m->best[i * b->candidates + j].token;
+
+            m->set[k * b->candidates + j] = out;
+            at = model->ids && b->after.rows != model->id_count ? model->ids[out] : out;
+            specdec__draft_block_look_up(&b->after, at, after);
+            row[out] = own[out] + specdec__draft_block_product(before, after, rank);
+        }
+    }
+}
+
+/* --- the drafter -------------------------------------------------------------------------------------------------- */
+
+/* Row i of those that the drafts begin with becomes the rows of what stands behind each of tokens[n]. */
+static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                  specdec_error *error)
+{
+    if (!m->rows) { /* the same behind all */
+        m->levels.logits = specdec__draft_block_row(m, i);
+        return SPECDEC_OK;
+    }
+    if (!m->context.model->block.candidates)
+        return specdec__draft_block_markov(m, i, tokens, n, error);
+    specdec__draft_block_scores(m, i, tokens, n);
+    return SPECDEC_OK;
+}
+
+/* Runs a block behind the text of a proposal, for as many of its rows as the tree may have levels. */
+static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
+                                                specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    specdec__view *view = &m->views[p->at];
+    const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
+    const int rows = specdec__min_int(b->size - b->first, deepest);
+    specdec__batch batch = specdec__forward_alone(c, view, 0, b->size);
+    specdec_result result;
+    int i;
+
+    for (i = 0; i < b->size; i++) {
+        c->tokens[i] = i ? b->mask : p->tokens[0];
+        c->parents[i] = i - 1;
+        c->wanted[i] = i >= b->first && i < b->first + rows;
+    }
+    batch.wanted = c->wanted;
+    result = specdec__forward(c, &batch, error);
+    specdec__view_unreserve(view, &c->kv);
+    return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
+}
+
+/* In the trial nothing was heard: the block is the whole text. */
+static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    specdec__view *view = &m->views[p->at];
+    specdec_result result;
+
+    if (view->length > p->count - 1)
+        specdec__view_truncate(view, &m->context.kv, p->count - 1);
+    result = specdec__draft_block_pass(m, p, error);
+    return result ? result : specdec__draft_block_behind(m, 0, p->tokens, 1, error);
+}
+
+static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__proposal *p,
+                                               const int32_t *candidates, int from, int count, specdec_error *error)
+{
+    int32_t tokens[SPECDEC__MAX_TREE];
+    int i;
+
+    (void)from;
+    for (i = 0; i < count; i++)
+        tokens[i] = p->tokens[candidates[i]];
+    return specdec__draft_block_behind((specdec__draft_block *)d->state, p->depth[candidates[0]], tokens, count, error);
+}
+
+static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+
+    (void)text;
+    specdec__view_truncate(&m->views[at], &m->context.kv, length);
+}
+
+static void specdec__draft_block_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    const int keys = specdec__min_int(length, m->views[of].length);
+
+    if (!specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
+        specdec__view_truncate(&m->views[at], &m->context.kv, 0);
+}
+
+static int specdec__draft_block_ready(const specdec__drafter *d, int at, int count)
+{
+    return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
+}
+
+static int specdec__draft_block_heard(const specdec__drafter *d, int at)
+{
+    return ((const specdec__draft_block *)d->state)->views[at].length;
+}
+
+/* Makes keys of the states that are new. A text some of whose states were missed is not drafted for, until it is
+   cut. */
+static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                  specdec_error *error)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    specdec__view *view = &m->views[heard->at];
+    const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
+    const size_t stride = (size_t)specdec__forward_read_stride(d->model);
+    const int end = heard->from + heard->n;
+    specdec_result result = SPECDEC_OK;
+    int i, from, to;
+
+    for (from = view->length; !result && from >= heard->from && from < end; from = to) {
+        specdec__rows rows = specdec__forward_wanted(end);
+
+        to = specdec__min_int(end, from + m->context.most);
+        for (i = from - heard->from; i < to - heard->from; i++) {
+            const int node = heard->first + (heard->path ? heard->path[i] : i);
+
+            memcpy(m->reads + (size_t)(i + heard->from - from) * stride, d->taps.out + (size_t)node * width,
+                   width * sizeof *m->reads);
+        }
+        rows.reads = m->reads;
+        rows.reads_from = from;
+        result = specdec__forward_text(&m->context, view, heard->text, to, m->context.most, &rows, NULL, error);
+    }
+    return result;
+}
+
+/* What rows behind tokens need. */
+static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+{
+    const specdec__model *model = m->context.model;
+    const specdec__block *b = &model->block;
+    const int wide = specdec__max_int(m->context.output->rows, b->markov_out.rows);
+    const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
+    size_t i;
+
+    m->levels.stride = 0;
+    if (!rank)
+        return;
+    m->levels.stride = (size_t)wide;
+    m->rows = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)wide + 15);
+    m->narrow = SPECDEC__TAKE(arena, float, m->context.output->rows);
+    m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
+                                               (size_t)specdec__forward_stride(rank));
+    m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
+    m->trust = b->trust.type ? SPECDEC__TAKE(arena, float, size) : NULL;
+    m->levels.trust = m->trust;
+    m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
+    m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
+    for (i = 0; m->set && i < (size_t)size * (size_t)b->candidates; i++)
+        m->set[i] = -1;
+    for (i = 0; m->rows && b->candidates && i < (size_t)size * (size_t)wide; i++)
+        m->rows[i] = specdec__float_from_bits(0xff800000u);
+    m->levels.logits = m->rows;
+}
+
+static specdec_result specdec__draft_block_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_block counted, *m = SPECDEC__TAKE(arena, specdec__draft_block, 1);
+    const specdec__context *target = setup->target;
+    const specdec__model *model = d->model;
+    const specdec__block *b = &model->block;
+    const size_t stride = (size_t)specdec__forward_read_stride(model);
+    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    const int places = setup->room->views + setup->room->kept;
+    specdec__room room = *setup->room;
+    specdec__view counted_view;
+    int i;
+
+    d->state = m;
+    m = m ? m : &counted;
+    memset(m, 0, sizeof *m);
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+        return result;
+    if (b->mask >= target->model->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft's mask is token %d, the target has %d",
+                             (int)b->mask, target->model->vocab_size);
+    room.most = specdec__max_int(room.most, b->size);
+    room.nodes += b->size;
+    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
+                          &room, b->size - b->first, arena);
+    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->levels = specdec__min_int(b->size - b->first, SPECDEC_TREE_MAX_DEPTH - 1);
+    d->taps.layers = model->reads.layers;
+    d->taps.count = model->reads.count;
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)m->context.most * stride);
+    m->views = SPECDEC__TAKE(arena, specdec__view, places);
+    for (i = 0; i < places; i++) {
+        specdec__context_view(&m->context, m->views ? &m->views[i] : &counted_view, &room, i >= setup->room->views,
+                              arena);
+        if (m->views && i >= setup->room->views)
+            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+    }
+    specdec__draft_block_rows(m, setup->config->tree_size, arena);
+    m->levels.begin = specdec__draft_block_begin;
+    m->levels.run = specdec__draft_block_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_block_kind = {
+    offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
+    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -48442,14 +50241,47 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[p->at];
+    specdec__ngram_wish wish;
     specdec_result result;
 
+    wish.n = p->most;
+    wish.d = p->levels;
+    wish.least = SPECDEC__NGRAM_LEAST;
+    wish.coupled = p->rule == SPECDEC_RULE_COUPLED && p->sampling->temperature > 0;
+    wish.seed = p->sampling->seed;
     specdec__ngram_extend(index, reader, p->text, p->count);
-    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
-                                    SPECDEC__NGRAM_LEAST, error);
+    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, &wish, error);
     if (!result && specdec__constrained_is(p->constrained))
         specdec__draft_ngram_obey(p);
     return result;
+}
+
+/* Learns from the tokens that were chosen how much each source can be trusted, and keeps what the target found likely
+   behind every node, reached or not. */
+static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
+{
+    specdec__ngram *index = (specdec__ngram *)d->state;
+    specdec__ngram_reader *reader = &index->readers[j->at];
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
+    unsigned char reached[SPECDEC__MAX_TREE] = {0};
+    int i, node;
+
+    for (i = 0; i < j->length; i++) {
+        const int known = specdec__ngram_tail(tail, j->tree, j->tokens, 0, j->text, j->count + i);
+
+        reached[j->path[i]] = 1;
+        if (reader->length <= j->count + i) {
+            specdec__ngram_extend(index, reader, j->text, j->count + i);
+            specdec__ngram_learn(index, specdec__ngram_longest(index, reader), tail, known, !i, j->text[j->count + i]);
+        }
+        specdec__recycle_keep(&index->recycling, tail, known, j->kernels,
+                              j->logits + (size_t)j->path[i] * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+    }
+    for (node = 1; node < j->tree->n && j->whole; node++)
+        if (!reached[node])
+            specdec__recycle_keep(&index->recycling, tail,
+                                  specdec__ngram_tail(tail, j->tree, j->tokens, node, j->text, j->count), j->kernels,
+                                  j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -48492,6 +50324,8 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     size.max_nodes = setup->capacity;
     size.readers = setup->room->views;
     size.history = history;
+    size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED),
+                                     2 * setup->target->model->vocab_size);
     size.capacity = length + (size.readers - 1) * specdec__min_int(length, SPECDEC__NGRAM_SHARE);
     size.capacity = specdec__min_int(specdec__min_int(size.capacity, most) + history, most) * (size.context + 1);
     d->state = index;
@@ -48516,7 +50350,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_watch};
 
 SPECDEC__FOR_SPEED
 
@@ -48548,7 +50382,7 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
 
 static const specdec__drafter_kind specdec__draft_forced_kind = {
     0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -48730,11 +50564,13 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
 
     room.kept = 0; /* the model of the first level reads what ended sequences began with */
     inner.room = &room;
-    if (!SPECDEC__NGRAMS && !d->model)
+    const specdec__model *model = d->model && specdec__model_writes(d->model) ? d->model : NULL;
+
+    if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
-    m->inner.kind = d->model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
-    m->inner.model = d->model;
+    m->inner.kind = model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
+    m->inner.model = model;
     m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
@@ -48776,7 +50612,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -48802,6 +50638,19 @@ static const struct {
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
+
+/* The kinds that draft with models that read states, by how they do. */
+static const specdec__drafter_kind *const specdec__drafter_files[] = {
+    NULL, SPECDEC__HEADS ? &specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? &specdec__draft_assistant_kind : NULL,
+    SPECDEC__HEADS ? &specdec__draft_block_kind : NULL};
+
+/* The kind that drafts with a model, whichever kind the caller has named: that follows from the file. */
+static const specdec__drafter_kind *specdec__drafter_of(const specdec__drafter_kind *named, const specdec__model *model)
+{
+    const specdec__drafter_kind *kind = model ? specdec__drafter_files[model->trait[SPECDEC__READS_STATES]] : NULL;
+
+    return kind && named != &specdec__draft_recall_kind ? kind : named;
+}
 
 /* The kind that a caller names; NULL for "auto" and "off", and for one that was left out. */
 static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
@@ -48850,13 +50699,14 @@ typedef struct specdec__tune_drafter {
     double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
     int ranks;                  /* children of a node, at most, that it may propose */
     int certain;                /* what it proposes is always accepted */
+    int at_once;                /* it proposes all levels for the price of one */
     specdec__tune_mean level;   /* of drafting */
     specdec__tune_mean reading; /* a token of text that it catches up with */
     double credit;              /* seconds that it may still lose against plain steps */
     int patience;               /* steps to wait before it is asked again for a text, when it does not pay */
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
     double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
-    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes that it chose, by the path to them */
+    double predicted, came; /* of nodes that it chose: the sum of their probabilities by it, how many were accepted */
 } specdec__tune_drafter;
 
 /* What tokens of prompts add to steps in which others write. */
@@ -48894,11 +50744,10 @@ static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
         t->accepted[i] = i ? 0.5 : 2.4;
     }
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
-        t->predicted[i] = 3;
-        t->came[i] = 3 * 0.7 * (i + 0.5) / SPECDEC__TUNE_BINS;
         t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
         t->taken[i] = 0.6 * t->share[i];
     }
+    t->predicted = t->came = 5;
     t->patience = 16;
 }
 
@@ -49016,8 +50865,8 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
 /* Notes whether a node came whose path had this probability by the drafter that chose its place. */
 static void specdec__tune_predicted(specdec__tune_drafter *t, float probability, int came)
 {
-    t->predicted[specdec__tune_bin(probability)]++;
-    t->came[specdec__tune_bin(probability)] += came;
+    t->predicted += (double)probability;
+    t->came += came;
 }
 
 /* Pairs of sums lose weight, once the first of them is above `enough`. */
@@ -49041,7 +50890,7 @@ static void specdec__tune_fade(specdec__tune *tune)
         specdec__tune_drafter *t = &tune->drafters[i];
 
         specdec__tune_fade_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_fade_pairs(t->predicted, t->came, SPECDEC__TUNE_BINS, 2);
+        specdec__tune_fade_pairs(&t->predicted, &t->came, 1, 20);
         specdec__tune_fade_pairs(t->share, t->taken, SPECDEC__TUNE_BINS, 1);
     }
 }
@@ -49077,9 +50926,9 @@ static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, i
 /* How probable it is that a node comes which its drafter chose for a path of this probability. */
 static double specdec__tune_path(const specdec__tune_drafter *t, float probability)
 {
-    const int bin = specdec__tune_bin(probability);
+    const double p = (double)probability * t->came / t->predicted;
 
-    return t->certain ? 1 : t->came[bin] / t->predicted[bin];
+    return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
 /* The same for count nodes of the predicted probabilities by a drafter that chose them. */
@@ -49132,6 +50981,7 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
 
     if (!levels)
         return 0;
+    levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
         specdec__tune_expect(&t->level, level);
@@ -49376,7 +51226,7 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p
     double found = 0, level = specdec__tune_level(t, times[1]);
 
     if (p->idle % SPECDEC__TUNE_NAP == 0 &&
-        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, level, &found) &&
+        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, t->at_once ? level / p->levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
         p->idle = 0;
         return found;
@@ -50465,7 +52315,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         return result;
     if (kind->nextn && (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
+    d->kind = kind = specdec__drafter_of(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -50476,11 +52326,12 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
     setup.capacity = specdec__engine_candidates(e, d->kind);
-    if (e->tune) {
+    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
+    if (e->tune && !result) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+        e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
-    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
         continue;
     if (d->taps.count && i < SPECDEC__TAPS)
@@ -50636,8 +52487,8 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
-           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.constraint ||
-                     c->settings.allow || !specdec__settle_needs(&c->settings.sampling, 0).k
+           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
+                     !specdec__settle_needs(&c->settings.sampling, 0).k
                ? 0
                : kernels->plane != NULL;
 }
@@ -51879,16 +53730,16 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double level = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
+    const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
     const int stays = p->stays != 0, deepest = p->levels - 1;
-    double worth[SPECDEC__MAX_TREE], drafting = 0;
+    double worth[SPECDEC__MAX_TREE], drafting = 0, level = first;
     int n, held, count = 1;
     specdec_result result;
 
     if (!stays)
         p->tree.n = 1;
     p->level = 1;
-    for (*levels = 0;; ++*levels, drafting += level) {
+    for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
         specdec__tune_paths(known, p, p->level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_branch(p, known, plan, drafting, level, specdec__engine_branches(e, p));
@@ -52862,6 +54713,15 @@ static int specdec__engine_stops(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
+/* Whether bounds will do for a sequence as far as its constraint goes: it is asked about the best candidates, and there
+   is nothing else by which any could be forbidden or altered. */
+static int specdec__engine_asks(const specdec *t)
+{
+    return !specdec__constrained_is(&t->constrained) ||
+           (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
+            !specdec__sample_alters(&t->settings.sampling) && !specdec__sample_filters(&t->settings.sampling));
+}
+
 /* Whether bounds of logits will do for a step: see >>speculation/settle. */
 static int specdec__engine_screens(specdec__engine *e)
 {
@@ -52874,19 +54734,34 @@ static int specdec__engine_screens(specdec__engine *e)
         const specdec *t = e->members[i];
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            specdec__constrained_is(&t->constrained) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
+            !specdec__engine_asks(t) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
             return 0;
     }
     e->target.screen.left -= e->target.screen.left > 0;
     return !e->target.screen.left;
 }
 
-/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. */
+/* Whether one of the best k candidates of a row may follow by the constraint: those that are no candidates then matter
+   to nobody. */
+static int specdec__engine_finds(specdec *t, int column, int k)
+{
+    const specdec__engine *e = t->engine;
+    const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
+    specdec_candidate best[SPECDEC__CONSTRAINED_ASKED + 1];
+
+    k = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, k,
+                            best);
+    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, k, 1, best);
+}
+
+/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
+   constraint forces a token nothing is looked at. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const specdec__settle_need need = specdec__settle_needs(s, t->count);
+    const int obeys = specdec__constrained_is(specdec__stream_constrained(t));
+    specdec__settle_need need = specdec__settle_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
@@ -52895,10 +54770,15 @@ static void specdec__engine_settle(specdec *t, int column)
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
         {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
 
+    if (obeys && specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0)
+        return;
+    need.k = obeys && !need.by_noise ? SPECDEC__CONSTRAINED_ASKED + 1 : need.k;
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
+    if (obeys && e->target.screen.bounds && !specdec__engine_finds(t, column, need.k))
+        specdec__settle_whole(&e->target);
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
@@ -52961,6 +54841,30 @@ static void specdec__engine_fail(specdec *t, int before, specdec_result result)
     specdec__engine_drop(t, result);
 }
 
+/* Shows drafters the logits of a text's tree, which had so many tokens before the step. */
+static void specdec__engine_let_watch(specdec *t, int before)
+{
+    specdec__engine *e = t->engine;
+    specdec__judged judged;
+    int i;
+
+    judged.at = t->at;
+    judged.text = t->tokens;
+    judged.count = before;
+    judged.sampling = &t->settings.sampling;
+    judged.tree = &t->merged.tree;
+    judged.tokens = t->merged.tokens;
+    judged.vocab = e->target_model->vocab_size;
+    judged.logits = e->target.logits + (size_t)t->row * (size_t)judged.vocab;
+    judged.kernels = e->kernels;
+    judged.path = t->path;
+    judged.length = t->length;
+    judged.whole = !e->target.screen.bounds;
+    for (i = 0; t->length && i < e->drafter_count; i++)
+        if (e->drafters[i].kind->watch)
+            e->drafters[i].kind->watch(&e->drafters[i], &judged);
+}
+
 /* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
    first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
 static void specdec__engine_accept(specdec *t)
@@ -52992,6 +54896,7 @@ static void specdec__engine_accept(specdec *t)
             specdec__ahead_end(t, t->tokens + before, t->count - before);
         else
             specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
+    specdec__engine_let_watch(t, before);
     specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
@@ -53775,7 +55680,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 5
+#define SPECDEC__WIRE_VERSION 6
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
@@ -53829,7 +55734,7 @@ enum {
     SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
 };
 
-enum { SPECDEC__GUESS_SAMPLING = 8 };
+enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
 
 /* What the draft rank thinks may follow. */
 typedef struct specdec__guess {
@@ -55763,6 +57668,7 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
 {
     specdec__link *link = specdec__draft_afar_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
+    specdec_sampling others;
 
     words[0] = specdec__bits_from_float(s->temperature);
     words[1] = (uint32_t)s->top_k;
@@ -55772,6 +57678,8 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
     words[5] = (uint32_t)s->repetition_window;
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
+    others = *s;
+    specdec__sample_words(&others, words + 8, 0);
     specdec__guess_choose(link, at, words);
     specdec__guess_tell(link, at, text, count);
 }
@@ -55796,8 +57704,8 @@ static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specde
 static const specdec__drafter_kind specdec__draft_afar_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
-    NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due, 0, 0};
+    NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -55929,7 +57837,9 @@ static int specdec__guesser_hear_text(specdec *t, specdec__wire_reader *in)
 /* How the tokens of a text are chosen. Returns 0 when that makes no sense. */
 static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
 {
+    uint32_t words[SPECDEC__SAMPLE_WORDS];
     specdec_sampling s;
+    int i;
 
     memset(&s, 0, sizeof s);
     s.temperature = specdec__float_from_bits(specdec__wire_word(in));
@@ -55940,6 +57850,9 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
     s.repetition_window = (int32_t)specdec__wire_word(in);
     s.seed = specdec__wire_word(in);
     s.seed |= (uint64_t)specdec__wire_word(in) << 32;
+    for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
+        words[i] = specdec__wire_word(in);
+    specdec__sample_words(&s, words, 1);
     if (in->bad || in->left || specdec__sample_check(&s, NULL))
         return 0;
     t->settings.sampling = s;
@@ -58265,6 +60178,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     if (m->mixing.kind)
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
+    info->drafts = specdec__model_drafts(m);
+    info->block = m->block.size;
     info->state_bytes = specdec__state_bytes(&m->mixing);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];
@@ -58978,12 +60893,6 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
-/* Members of specdec_sampling that are saved as words behind the other fields: X(member, words). */
-#define SPECDEC__SAVE_MEMBERS(X) \
-    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
-    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
-    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
-
 /* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
@@ -59037,9 +60946,7 @@ enum {
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
     SPECDEC__SAVE_NAMED,
-#define SPECDEC__SAVE_MEMBER(member, words) +words
-    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
-#undef SPECDEC__SAVE_MEMBER
+    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED + SPECDEC__SAMPLE_WORDS /* the rest of sampling */
 };
 
 static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
@@ -59124,35 +61031,6 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
-/* Members of sampling become fields, or these members (loads). Words of text are little-endian, so that they are the
-   same bytes everywhere. */
-static void specdec__save_members(specdec_sampling *s, uint32_t *field, int loads)
-{
-    static const struct {
-        size_t at;
-        int words;
-    } members[] = {
-#define SPECDEC__SAVE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
-        SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
-#undef SPECDEC__SAVE_MEMBER
-    };
-    uint32_t *word = field + SPECDEC__SAVE_NAMED;
-    size_t i;
-    int k;
-
-    for (i = 0; i < SPECDEC__COUNT(members); i++)
-        for (k = 0; k < members[i].words; k++, word++) {
-            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
-
-            if (members[i].words > 1 && loads)
-                specdec__store_u32(at, *word);
-            else if (members[i].words > 1)
-                *word = specdec__load_u32(at);
-            else
-                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
-        }
-}
-
 /* How settings become fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
@@ -59180,7 +61058,7 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
     field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
     others = *s;
-    specdec__save_members(&others, field, 0);
+    specdec__sample_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
 /* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
@@ -59214,7 +61092,7 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
     settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
     settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
-    specdec__save_members(s, field, 1);
+    specdec__sample_words(s, field + SPECDEC__SAVE_NAMED, 1);
     return 1;
 }
 

@@ -687,8 +687,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--min-p", PROGRAM_REAL, &s->min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
         {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
         {"--seed", PROGRAM_SEED, &s->seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; MTP layers of the model;\n"
+         "a part of a long text, read by the model itself; repetition (auto)", 0, 0},
         {"--policy", PROGRAM_CHOICE, &o->policy, "dynamic|static",
          "dynamic: with -md, runs follow each other through the ranks before they are verified;\n"
          "static: with --spec draft, one run at a time (dynamic)", 0, 0},

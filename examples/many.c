@@ -633,8 +633,9 @@ static int read_options(options *o, int argc, char **argv)
         SETTINGS_FLAGS(c),
         {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING,
-         "where draft tokens come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition; what a grammar leaves no choice about (auto)", 0, 0},
+         "where draft tokens come from: whatever pays; nowhere; -md; -mh; MTP layers of the model;\n"
+         "a part of a long text, read by the model itself; repetition; what a grammar leaves no\n"
+         "choice about (auto)", 0, 0},
         GRAMMAR_FLAGS(&o->grammar),
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "of lines with messages (as the model says)", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 32 times. That of a control token ends it, too", 256, SPECDEC_STOP_STRINGS},

@@ -274,8 +274,8 @@ static int read_options(options *o, int argc, char **argv)
         {"-n", PROGRAM_INTEGER, &c->settings.max_tokens, "N", "tokens of an answer, at most; 0: as many as the context holds (0)", 0, 1 << 24},
         {"--temp", PROGRAM_REAL, &c->settings.sampling.temperature, "F", "of requests that name none", 0, 1e6},
         SAMPLING_FLAGS(c),
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; MTP layers of the model;\n"
+         "a part of a long text, read by the model itself; repetition (auto)", 0, 0},
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how a conversation is put (as the model says)", 0, 0},
         {"--kv", PROGRAM_FIELD, c, "kv", NULL, 0, 0},
         {"--in-place", PROGRAM_FIELD, c, "weights_in_place", NULL, 0, 0},

@@ -846,10 +846,12 @@ static int read_options(options *o, int argc, char **argv)
         SAMPLING_FLAGS(c),
         SETTINGS_FLAGS(c),
         {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed; -1: from the clock, and said (0)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
-         "by the model itself; repetition; what a grammar leaves no choice about (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where draft tokens come from: whatever pays; nowhere; -md; -mh; MTP layers of the model;\n"
+         "a part of a long text, read by the model itself; repetition; what a grammar leaves no\n"
+         "choice about (auto)", 0, 0},
         {"--retrieval", PROGRAM_FIELD, c, "retrieval", NULL, 0, 0},
         {"--retrieval-chunk", PROGRAM_FIELD, c, "retrieval_chunk", NULL, 0, 0},
+        {"--draft-vocabulary", PROGRAM_FIELD, c, "draft_vocabulary", NULL, 0, 0},
         {"--tree-size", PROGRAM_FIELD, c, "tree_size", NULL, 0, 0},
         {"--tree-depth", PROGRAM_FIELD, c, "tree_depth", NULL, 0, 0},
         {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",

@@ -98,14 +98,15 @@
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
          lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer splitter template
          template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
-     >>forward/ context screen multiply rows latent streams attention recurrent step
-     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
-         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+     >>forward/ context screen multiply rows latent streams attention recurrent block step
+     >>speculation/ heads sample samplers settle tree verify recycle ngram ngram_file retrieve constrained row
+         draft short levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced
+         draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -181,6 +182,7 @@
 #include "text/decode.h"
 #include "text/stop.h"
 #include "text/answer.h"
+#include "text/splitter.h"
 #include "text/template.h"
 #include "text/template_write.h"
 #include "text/template_method.h"
@@ -226,6 +228,7 @@
 #include "forward/streams.h"
 #include "forward/attention.h"
 #include "forward/recurrent.h"
+#include "forward/block.h"
 #include "forward/step.h"
 #include "speculation/heads.h"
 #include "speculation/sample.h"
@@ -233,16 +236,20 @@
 #include "speculation/settle.h"
 #include "speculation/tree.h"
 #include "speculation/verify.h"
+#include "speculation/recycle.h"
 #include "speculation/ngram.h"
 #include "speculation/ngram_file.h"
 #include "speculation/retrieve.h"
 #include "speculation/constrained.h"
 #include "speculation/row.h"
 #include "speculation/draft.h"
+#include "speculation/short.h"
 #include "speculation/levels.h"
 #include "speculation/draft_model.h"
 #include "speculation/draft_heads.h"
 #include "speculation/draft_layer.h"
+#include "speculation/draft_assistant.h"
+#include "speculation/draft_block.h"
 #include "speculation/draft_ngram.h"
 #include "speculation/draft_forced.h"
 #include "speculation/draft_recall.h"

@@ -215,6 +215,7 @@ typedef struct world {
     int pure;            /* all of the answer came from next */
     int ended;           /* the answer is complete, or there is none */
     int full;            /* a prompt did not fit any more */
+    int obeys;           /* the engine has room for constraints */
 } world;
 
 static int draw(world *w, unsigned below)
@@ -323,6 +324,48 @@ static void draw_sampling(world *w, specdec_sampling *s)
     }
 }
 
+/* Constraints, compiled once. */
+enum { CONSTRAINTS = 5 };
+
+static const specdec_constraint *constraint_of(int i)
+{
+    static const char *const choices[] = {"a", "ab", "abc", "d d d d", "b\n"};
+    static const specdec_constraint_source sources[CONSTRAINTS] = {
+        {SPECDEC_CONSTRAINT_REGEX, "([a-d]+[^a-d]){1,30}", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+        {SPECDEC_CONSTRAINT_SCHEMA, "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":9},\"b\":{\"type\":\"boolean\"}}}",
+         SPECDEC_WHOLE_STRING, NULL, 0, NULL, 1},
+        {SPECDEC_CONSTRAINT_CHOICES, NULL, 0, choices, 5, NULL, 0},
+        {SPECDEC_CONSTRAINT_GBNF, "root ::= [^\\n]* \"!\"?", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+        {SPECDEC_CONSTRAINT_JSON, NULL, 0, NULL, 0, NULL, 0}};
+    static const specdec_constraint *made[CONSTRAINTS];
+
+    if (!made[i] && specdec_constraint_init(&made[i], &sources[i], malloc(4 << 20), 4 << 20, &failure)) {
+        fprintf(stderr, "%s\n", failure.text);
+        abort();
+    }
+    return made[i];
+}
+
+/* Half of all tokens, by the one before, but never those that end a text. */
+static void allow_half(void *user_data, const int32_t *tokens, int count, uint32_t *mask)
+{
+    int i;
+
+    (void)user_data;
+    for (i = 3 + (count && tokens[count - 1] % 2); i < vocabulary; i += 2)
+        mask[i / 32] &= ~(1u << i % 32);
+}
+
+/* What the answer obeys, mostly nothing, and how long it is at least. */
+static void draw_constraint(world *w, specdec_settings *settings)
+{
+    const int which = draw(w, 2 * CONSTRAINTS + 2), least = draw(w, 6);
+
+    settings->constraint = which > 0 && which <= CONSTRAINTS ? constraint_of(which - 1) : NULL;
+    settings->allow = which == CONSTRAINTS + 1 ? allow_half : NULL;
+    settings->min_tokens = least == 5 ? 1 + draw(w, 30) : 0;
+}
+
 /* Up to eight strings of letters that are often written; most begin like an answer and do not go on like it. */
 static void draw_stops(world *w, specdec_settings *settings)
 {
@@ -389,7 +432,8 @@ static void say_config(const world *w, const char *target, const char *draft)
         (int)s->seed);
     for (i = 0; i < 8 && c->settings.stop[i]; i++)
         say(w, "%s\"%s\"", i ? ", " : ", stop ", c->settings.stop[i]);
-    say(w, "\n");
+    say(w, ", constraint %p, allow %d, constraints %d, min_tokens %d\n", (const void *)c->settings.constraint, c->settings.allow != NULL,
+        c->constraints, c->settings.min_tokens);
 }
 
 /* Whether a model has recurrent layers. */
@@ -452,6 +496,9 @@ static void draw_config(world *w)
     c->chat_format = chats[draw(w, COUNT(chats))];
     draw_sampling(w, &c->settings.sampling);
     draw_stops(w, &c->settings);
+    draw_constraint(w, &c->settings);
+    c->constraints = draw(w, 2);
+    w->obeys = c->constraints || c->settings.constraint || c->settings.allow;
     c->hooks.user_data = w;
     c->hooks.progress = on_progress;
     derive(w);
@@ -837,7 +884,7 @@ static void call_set(world *w)
     specdec_settings fresh = w->subject.config.settings;
     const float temperature = fresh.sampling.temperature;
     const int what = draw(w, 4);
-    specdec_result result;
+    specdec_result result, expected;
 
     if (what & 1)
         draw_sampling(w, &fresh.sampling);
@@ -848,10 +895,14 @@ static void call_set(world *w)
     fresh.max_tokens = limits[draw(w, COUNT(limits))];
     fresh.slide = draw(w, 4) ? fresh.slide : 3;
     fresh.slide = w->subject.engine->model->mixing.kind ? 0 : fresh.slide;
-    say(w, "set: temperature %g, seed %d, limit %d, stop \"%s\"", (double)fresh.sampling.temperature, (int)fresh.sampling.seed,
-        fresh.max_tokens, fresh.stop[0] ? fresh.stop[0] : "");
+    if (draw(w, 2))
+        draw_constraint(w, &fresh);
+    say(w, "set: temperature %g, seed %d, limit %d, stop \"%s\", constraint %p, allow %d, min_tokens %d", (double)fresh.sampling.temperature,
+        (int)fresh.sampling.seed, fresh.max_tokens, fresh.stop[0] ? fresh.stop[0] : "", (const void *)fresh.constraint, fresh.allow != NULL,
+        fresh.min_tokens);
     result = specdec_set(w->subject.engine, &fresh);
-    if (!settle(w, result, fresh.max_tokens < 0 ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK, 0)) {
+    expected = fresh.max_tokens < 0 || ((fresh.constraint || fresh.allow) && !w->obeys) ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK;
+    if (!settle(w, result, expected, 0)) {
         w->stops_at ^= what >> 1;
         return;
     }
@@ -891,7 +942,12 @@ static void call_save(world *w)
     unsigned char *data, *twin;
     specdec_result result;
 
-    PROMISE(w, specdec_save(e, NULL, 0, &bytes) == SPECDEC_OK, "a text says how large its file is");
+    result = specdec_save(e, NULL, 0, &bytes);
+    if (result == SPECDEC_ERROR_UNSUPPORTED && w->slid && (e->settings.constraint || e->settings.allow)) {
+        say(w, "no save: the constraint's text has slid out");
+        return;
+    }
+    PROMISE(w, result == SPECDEC_OK, "a text says how large its file is");
     PROMISE(w, specdec_save(e, w, bytes - 1, &again) == SPECDEC_ERROR_BUFFER && again == bytes, "one byte less is refused");
     data = (unsigned char *)malloc(2 * bytes);
     twin = data + bytes;

@@ -38,6 +38,11 @@ typedef struct maker_recipe {
     int borrows;              /* not 0: it has no embedding; it has an output if output_type says so */
     int short_rows;           /* of d2t: every other token, that many; 0: there is no d2t */
     int norm_first, norm_states; /* norm_before_residual, norm_before_fc */
+    int block, anchored;      /* tokens of a block, where the architecture drafts such [6]; whether its first row is a draft */
+    int markov, trusts;       /* rank of a Markov head, 0: none; whether there is a confidence head, too */
+    int selector, conv;       /* candidates of a selector, taps of convolutions; 0: none */
+    int centroids, nearest;   /* of an assistant: parts of the vocabulary, 0: none; those that are looked at */
+    int sinks, causal;        /* a block's layers have attention sinks; its rows do not see those behind them */
     int varied;               /* not 0: sizes differ from layer to layer: see maker_shape */
     int sharing;              /* layers that read the keys of others, where the architecture has such */
     int nextn;                /* not 0: a block behind the layers that predicts; 2: with an embedding, a norm and an output of its own */
@@ -71,6 +76,7 @@ typedef struct maker_field {
 } maker_field;
 
 #define MAKER_MOST 256
+#define MAKER_GROUP 16 /* dimensions that share weights of a convolution over a block */
 #define MAKER_FIELDS 4096
 
 typedef struct maker {
@@ -498,7 +504,7 @@ static inline maker_widths maker_shape(const maker_recipe *r, int layer)
     s.kv_heads = other ? (r->kv_heads + 1) / 2 : r->kv_heads;
     s.feed_forward = other && (r->experts < 0 || specdec__architecture_trait(a, SPECDEC__BOTH)) ? r->feed_forward + 64 : r->feed_forward;
     s.head_dim = r->varied && windowed ? r->head_dim / 2 : r->head_dim;
-    s.reads = r->sharing && layer >= r->layers - r->sharing;
+    s.reads = (r->sharing && layer >= r->layers - r->sharing) || specdec__architecture_trait(a, SPECDEC__SIGHT) == SPECDEC__SEES_TEXT;
     return s;
 }
 
@@ -531,6 +537,51 @@ static inline size_t maker_writers(void)
     return count;
 }
 
+/* What an assistant needs. */
+static inline void maker_assistant(maker *m, const maker_recipe *r)
+{
+    const int width = r->target_embedding ? r->target_embedding : r->embedding;
+
+    maker_u32(m, maker_key(r, ".embedding_length_out"), (uint32_t)width);
+    maker_u32(m, maker_key(r, ".nextn_predict_layers"), (uint32_t)r->layers);
+    maker_matrix(m, r, "nextn.pre_projection.weight", r->types[0] - 1, 2 * width, r->embedding, (float)specdec__inverse_root(2 * width), -1);
+    maker_matrix(m, r, "nextn.post_projection.weight", r->types[0] - 1, r->embedding, width, (float)specdec__inverse_root(r->embedding), -1);
+}
+
+/* What an architecture needs that drafts blocks, beside what it reads. */
+static inline void maker_blocks_of(maker *m, const maker_recipe *r)
+{
+    const int rank = r->markov ? r->markov : 32, type = r->types[0] - 1, rows = r->short_rows ? r->short_rows : r->vocab;
+
+    maker_u32(m, maker_key(r, ".block_size"), (uint32_t)(r->block ? r->block : 6));
+    maker_u32(m, "tokenizer.ggml.mask_token_id", 3);
+    maker_vector(m, r, "enc.output_norm.weight", r->embedding, 1, 0.3f);
+    if (r->anchored)
+        maker_bool(m, maker_key(r, ".sample_from_anchor"), 1);
+    if (r->causal)
+        maker_bool(m, maker_key(r, ".attention.causal"), 1);
+    if (r->markov) {
+        maker_matrix(m, r, "markov_w1.weight", type, rank, r->vocab, 1, -1);
+        maker_matrix(m, r, "markov_w2.weight", type, rank, rows, (float)specdec__inverse_root(rank), -1);
+    }
+    if (r->trusts) {
+        maker_bool(m, maker_key(r, ".has_confidence_head"), 1);
+        maker_matrix(m, r, "conf_proj.weight", type, r->embedding + rank, 1, 0.2f, -1);
+        maker_vector(m, r, "conf_proj.bias", 1, 0.5f, 0.1f);
+    }
+    if (r->selector) {
+        maker_u32(m, maker_key(r, ".selector_rank"), (uint32_t)rank);
+        maker_u32(m, maker_key(r, ".selector_top_k"), (uint32_t)r->selector);
+        maker_matrix(m, r, "selector_predecessor.weight", type, rank, r->vocab, 1, -1);
+        maker_matrix(m, r, "selector_successor.weight", type, rank, rows, 0.5f, -1);
+        maker_matrix(m, r, "selector_hidden.weight", type, r->embedding, rank, (float)specdec__inverse_root(r->embedding), -1);
+    }
+    if (r->conv) {
+        maker_u32(m, maker_key(r, ".conv_kernel_size"), (uint32_t)r->conv);
+        maker_u32(m, maker_key(r, ".conv_group_size"), MAKER_GROUP);
+    }
+}
+
 /* What an architecture needs that reads states. */
 static inline void maker_reads(maker *m, const maker_recipe *r)
 {
@@ -539,6 +590,12 @@ static inline void maker_reads(maker *m, const maker_recipe *r)
     int count = 0, width = r->target_embedding ? r->target_embedding : r->embedding, i;
     maker_buffer *list;
 
+    if (specdec__architecture_trait(maker_architecture(r), SPECDEC__READS_STATES) == SPECDEC__AS_STREAM) {
+        maker_assistant(m, r);
+        return;
+    }
+    if (specdec__architecture_trait(maker_architecture(r), SPECDEC__READS_STATES) == SPECDEC__AS_KEYS)
+        maker_blocks_of(m, r);
     while (count < 4 && reads[count])
         count++;
     list = maker_array(m, maker_key(r, ".target_layers"), 5, (uint64_t)count);
@@ -732,7 +789,9 @@ static inline void maker_sizes(const maker_recipe *r, int i, int *size)
     size[SPECDEC__DIM_HEADS] = r->heads;
     size[SPECDEC__DIM_Q_NORM] = whole ? q : s.head_dim;
     size[SPECDEC__DIM_K_NORM] = whole ? kv : s.head_dim;
-    size[SPECDEC__DIM_READ] = r->embedding * (1 + specdec__architecture_trait(a, SPECDEC__READS_STATES));
+    size[SPECDEC__DIM_READ] = r->embedding * (specdec__architecture_trait(a, SPECDEC__READS_STATES) == SPECDEC__BESIDE_EMBEDDINGS ? 2 : 1);
+    size[SPECDEC__DIM_CONV] = 2 * r->conv * (r->embedding / MAKER_GROUP);
+    size[SPECDEC__DIM_CONV_BASE] = 2 * r->conv * r->embedding;
     size[SPECDEC__DIM_FF] = mixes && !specdec__architecture_trait(a, SPECDEC__BOTH) ? r->shared : s.feed_forward;
     size[SPECDEC__DIM_GATE] = gates * size[SPECDEC__DIM_FF];
     size[SPECDEC__DIM_EXPERTS] = mixes ? r->experts : 0;
@@ -801,8 +860,8 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     for (j = 0; j < SPECDEC__VECTORS; j++) {
         const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__FFN_NORM_BARE) || j == SPECDEC__MIX_DT_BIAS;
         const int is_sum = j == SPECDEC__PREDICTIONS || j == SPECDEC__CORRECTIONS; /* of streams */
-        const int is_taps = j == SPECDEC__MIX_SHORT_TAPS || j == SPECDEC__MIX_TAPS;
-        const int needs = SPECDEC__HAS_BIT(specdec__architecture_trait(a, SPECDEC__NEEDS), j) || j == SPECDEC__OUTPUT_SCALE;
+        const int is_taps = j == SPECDEC__MIX_SHORT_TAPS || j == SPECDEC__MIX_TAPS, is_base = j == SPECDEC__ATTENTION_CONV_BASE || j == SPECDEC__FFN_CONV_BASE;
+        const int needs = SPECDEC__HAS_BIT(specdec__architecture_trait(a, SPECDEC__NEEDS), j) || j == SPECDEC__OUTPUT_SCALE || (r->sinks && j == SPECDEC__SINKS);
         const int each = specdec__vector_table[j].each ? r->experts : 1, count = size[specdec__vector_table[j].size];
 
         if (!count || (s.reads && SPECDEC__HAS_BIT(specdec__of_keys[1], j)) || (specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !needs) || SPECDEC__HAS_BIT(specdec__architecture_trait(a, SPECDEC__LACKS), j))
@@ -811,8 +870,10 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);
         if (maker_find_tensor(m, name)) /* one norm under two names */
             continue;
-        maker_vector(m, r, name, count * each, is_bias || is_sum ? 0 : is_taps ? 0.1f : j == SPECDEC__MIX_A ? -0.5f : 1,
-                     is_bias || is_taps ? 0.5f : is_sum ? 3 : 0.3f);
+        maker_vector(m, r, name, count * each, is_bias || is_sum || is_base ? 0 : is_taps ? 0.1f : j == SPECDEC__MIX_A ? -0.5f : 1,
+                     is_bias || is_taps || is_base ? 0.5f : is_sum ? 3 : 0.3f);
+        if (is_base)
+            maker_fold(m, r->embedding);
         if (is_sum)
             maker_fold(m, size[SPECDEC__DIM_STREAMS]);
         if (is_taps)
@@ -907,6 +968,15 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     if (r.output_type)
         maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.short_rows ? r.short_rows : r.vocab, 3 * (float)specdec__inverse_root(r.embedding),
                      r.may_end ? -1 : 2);
+    if (r.centroids) {
+        maker_tensor *t;
+
+        maker_matrix(m, &r, "nextn.centroids.weight", r.types[0] - 1, r.embedding, r.centroids, (float)specdec__inverse_root(r.embedding), -1);
+        maker_u32(m, maker_key(&r, ".centroid_intermediate_top_k"), (uint32_t)r.nearest);
+        t = maker_add_tensor(m, "nextn.token_ordering", 26, (uint64_t)r.vocab, 0);
+        for (i = 0; i < r.vocab; i++)
+            maker_put_number(&t->data, (uint64_t)(i * 5 % r.vocab), 4);
+    }
     if (r.nextn) /* behind all others, which are as without it */
         maker_nextn(m, &r, type_count, &made);
 }

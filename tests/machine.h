@@ -92,6 +92,27 @@ static inline file random_layer(void)
     return random_file(&r);
 }
 
+/* The same for drafts that come in files of their own, by number: block drafters, and for the model below an assistant. */
+static inline file random_drafter(int i)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = i < 3 ? "dflash" : "gemma4-assistant";
+    r.embedding = 32;
+    r.layers = i < 3 ? 2 : 6;
+    r.window = 20;
+    r.reads[0] = 1;
+    r.reads[1] = 2;
+    r.borrows = i < 3;
+    r.anchored = r.trusts = i == 1;
+    r.markov = i == 1 ? 32 : 0;
+    r.selector = i == 2 ? 6 : 0;
+    r.conv = i == 2 ? 3 : 0;
+    r.seed = 8;
+    return random_file(&r);
+}
+
 /* A model most of whose layers look back 20 tokens. */
 static inline file random_windowed(int may_end)
 {

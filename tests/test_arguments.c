@@ -163,7 +163,7 @@ static int *const *config_ints(specdec_config *c)
     all[n++] = &c->history; all[n++] = &c->prefill_chunk; all[n++] = &c->threads; all[n++] = &c->batch; all[n++] = &c->weights_in_place;
     all[n++] = &c->logprobs; all[n++] = &c->async; all[n++] = (int *)&c->drafting; all[n++] = (int *)&c->rule;
     all[n++] = (int *)&c->policy; all[n++] = &c->retrieval; all[n++] = &c->retrieval_chunk; all[n++] = &c->tree_size;
-    all[n++] = &c->tree_depth; all[n++] = &c->settings.max_tokens; all[n++] = &c->settings.slide;
+    all[n++] = &c->draft_vocabulary; all[n++] = &c->tree_depth; all[n++] = &c->settings.max_tokens; all[n++] = &c->settings.slide;
     all[n++] = &c->settings.show_special; all[n++] = &c->settings.sampling.top_k;
     all[n++] = &c->settings.sampling.repetition_window; all[n++] = &c->settings.sampling.bias_count;
     all[n++] = &c->settings.end_token_count; all[n++] = &c->settings.end_tokens[0];

@@ -239,6 +239,53 @@ static void test_failures(void)
     }
 }
 
+/* Patterns that make backtracking engines take exponential time, and counters without measure, over texts that nearly
+   match: a constraint that compiles reads them in time that grows with their length alone. */
+static void test_counters(void)
+{
+    static char text[20000];
+    static const struct { specdec_constraint_kind kind; const char *source, *unit; } cases[] = {
+        {REGEX, "(a+)+", "a"}, {REGEX, "([a-zA-Z]+)*", "aB"}, {REGEX, "(a|aa)+", "a"}, {REGEX, "(a|a?)+", "a"}, {REGEX, "(.*a){12}.*", "xa"},
+        {REGEX, "(([a-z])+.)+[A-Z]([a-z])+", "az."}, {REGEX, "(.*)*", "xy"}, {REGEX, "a{0,1000000}", "a"}, {REGEX, "(a{0,1000000}b){0,1000000}", "aab"},
+        {REGEX, "(a{0,1000000}){0,1000000}", "a"}, {REGEX, "[a-z]{5,1000000}", "q"}, {REGEX, "(a|b|ab)*{0,1000000}", "ab"},
+        {GBNF, "root ::= \"x\"{0,1000000}", "x"}, {GBNF, "root ::= (\"ab\" [0-9]{0,1000000}){0,1000000}", "ab17"},
+        {GBNF, "root ::= (\"a\" | \"a\" \"a\")* \"b\"", "a"},
+        {SCHEMA, "{\"type\":\"string\",\"maxLength\":1000000}", "x"}, {SCHEMA, "{\"type\":\"string\",\"pattern\":\"^(a+)+$\"}", "a"},
+        {SCHEMA, "{\"type\":\"array\",\"maxItems\":1000000,\"items\":{\"type\":\"integer\"}}", "7,"}};
+    size_t i, read = 0;
+
+    TEST("patterns that explode elsewhere and counters up to a million: bounded time to compile and for each byte, or an error that says why");
+    for (i = 0; i < SPECDEC__COUNT(cases); i++) {
+        const double from = specdec__os_seconds();
+        const size_t unit = strlen(cases[i].unit), size = cases[i].kind == SCHEMA ? 1 : 0;
+        const specdec_constraint *c;
+        specdec_constraint_state state;
+        specdec_error error;
+        size_t k, length = size;
+
+        error.code = SPECDEC_OK;
+        error.text[0] = 0;
+        c = compile(cases[i].kind, cases[i].source, 0, &error);
+        CHECK(c ? 1 : error.code != SPECDEC_OK && error.text[0]);
+        if (!c)
+            fprintf(stderr, "%s: %s\n", cases[i].source, error.text);
+        text[0] = strstr(cases[i].source, "array") ? '[' : '"';
+        for (k = 0; k < 15000 / unit; k++, length += unit)
+            memcpy(text + length, cases[i].unit, unit);
+        if (c) {
+            specdec_constraint_begin(c, &state, sizeof state);
+            read += k = specdec_constraint_advance(c, &state, text, length);
+            if (k != length)
+                fprintf(stderr, "%s: %zu of %zu\n", cases[i].source, k, length);
+            CHECK(k == length);
+        }
+        if (specdec__os_seconds() - from > 10)
+            fprintf(stderr, "%s: %.1f s\n", cases[i].source, specdec__os_seconds() - from);
+        CHECK(specdec__os_seconds() - from < 20);
+    }
+    CHECK(read > 0);
+}
+
 /* Sources that ask for too much: compiled or refused, with bounded work. */
 static void test_hostile(void)
 {
@@ -299,7 +346,7 @@ static void test_memory(void)
     source.kind = SCHEMA;
     source.text = schema;
     source.length = SPECDEC_WHOLE_STRING;
-    for (bytes = 0; bytes < ROOM && enough < 3; bytes += bytes < 8192 ? 61 : bytes / 40) {
+    for (bytes = 0; bytes < ROOM && enough < 3; bytes += check_depth() ? 1 : bytes < 8192 ? 61 : bytes / 40) {
         unsigned char *memory = (unsigned char *)malloc(bytes + 1);
         specdec_result result = specdec_constraint_init(&c, &source, memory, bytes, &error);
 
@@ -484,6 +531,7 @@ int main(void)
     test_examples(schemas, SPECDEC__COUNT(schemas), "schemas accept what they say, without dead ends");
     test_failures();
     test_hostile();
+    test_counters();
     test_memory();
     test_prefix();
     test_masks("examples/models/tiny-stories-draft-q8_0.gguf", 100000);

@@ -84,8 +84,8 @@ static void read_tokens(subject *s, int many)
     free(text);
 }
 
-/* An engine that runs a model in some way; NULL: it is refused, as `failure` says. The caller frees *block. */
-static specdec *open_model(const subject *s, const way *w, void **block)
+/* An engine that runs a model in some way, with a draft or NULL; NULL: it is refused, as `failure` says. The caller frees *block. */
+static specdec *open_pair(const subject *s, const subject *draft, const way *w, void **block)
 {
     specdec_config c;
     specdec *engine = NULL;
@@ -100,6 +100,11 @@ static specdec *open_model(const subject *s, const way *w, void **block)
     c.kv = "f32";
     c.isa = w->isa;
     c.drafting = w->drafting;
+    if (draft) {
+        c.draft.data = draft->data;
+        c.draft.size = draft->size;
+        c.tree_size = c.tree_depth = 32;
+    }
     *block = NULL;
     if (specdec_memory_needed(&c, &bytes, &failure))
         return NULL;
@@ -108,6 +113,8 @@ static specdec *open_model(const subject *s, const way *w, void **block)
         return NULL;
     return engine;
 }
+
+static specdec *open_model(const subject *s, const way *w, void **block) { return open_pair(s, NULL, w, block); }
 
 /* Rows of logits (count, vocab) of a subject's tokens; NULL: it is refused. */
 static float *rows_of(const subject *s, const way *w, int *vocab)
@@ -489,13 +496,264 @@ static void check_mtp(reference *r)
     free(rows[1]);
 }
 
-/* Kinds of drafters: what their names end in, the file of the target, with their names' beginning for "#" (several: the first that
+/* --- assistants and block drafters ------------------------------------------------------------------------------------ */
+
+/* A drafter at work behind a text. */
+typedef struct asked {
+    specdec *t;
+    specdec__engine *e;
+    void *block;
+    specdec__drafter *drafter;
+    specdec__levels *levels;
+    specdec__proposal *p;
+    int32_t text[64];
+    int vocab;
+} asked;
+
+/* Opens a pair in some way. Returns 0, and fails a check, when it is refused. */
+static int open_asked(asked *a, const reference *r, const subject *draft, const way *w)
+{
+    memset(a, 0, sizeof *a);
+    a->t = open_pair(&r->target, draft, w, &a->block);
+    if (!a->t)
+        fprintf(stderr, "%s: %s\n", r->name, failure.text);
+    CHECK(a->t != NULL);
+    if (!a->t)
+        return 0;
+    a->e = a->t->engine;
+    a->drafter = &a->e->drafters[0];
+    a->levels = (specdec__levels *)a->drafter->state;
+    a->p = &a->drafter->proposals[0];
+    a->vocab = a->e->target_model->vocab_size;
+    memcpy(a->text, r->target.tokens, sizeof a->text);
+    return 1;
+}
+
+/* Reads the first count tokens of the text, and asks for a chain of so many levels behind the token after them. Returns 0, and fails
+   a check, when that fails. */
+static int ask_chain(asked *a, int count, int levels)
+{
+    specdec__proposal *p = a->p;
+    int i;
+
+    CHECK_EQUAL_INT(specdec_rewind(a->t, 0), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(a->t, a->text, count), SPECDEC_OK);
+    a->e->pool.cancel = &a->e->nobody;
+    CHECK(a->drafter->kind->ready(a->drafter, 0, count + 1));
+    specdec__draft_begin(p, a->text, count + 1, &a->t->settings.sampling, SPECDEC_RULE_COUPLED);
+    CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, levels, NULL), SPECDEC_OK);
+    for (i = 0; i <= levels; i++)
+        p->depth[i] = i;
+    i = a->drafter->kind->fill(a->drafter, p, &failure);
+    CHECK_EQUAL_INT(i, SPECDEC_OK);
+    return !i;
+}
+
+/* Row `level` of a chain that was asked for, with all tokens; the first is the root's. */
+static const float *chain_row(asked *a, int level)
+{
+    int32_t node = level;
+
+    if (!level)
+        CHECK_EQUAL_INT(a->levels->begin(a->drafter, a->p, &failure), SPECDEC_OK);
+    else
+        CHECK_EQUAL_INT(specdec__draft_run(a->drafter, a->p, &node, level - 1, 1, &failure), SPECDEC_OK);
+    return specdec__draft_row(a->levels, 0);
+}
+
+/* KL of a row from the exact one, where tokens without a logit have none in both. */
+static double row_kl(const float *exact, const float *ours, int vocab)
+{
+    const double a = log_total(exact, vocab), b = log_total(ours, vocab);
+    double kl = 0;
+    int i;
+
+    for (i = 0; i < vocab; i++)
+        if (exact[i] > -1e29f)
+            kl += exp((double)exact[i] - a) * ((double)exact[i] - a - (double)ours[i] + b);
+    return kl;
+}
+
+/* Opens NAME-draft-f32. Returns 0, and fails a check, when it is not there. */
+static int open_draft(const reference *r, subject *draft)
+{
+    char name[160];
+
+    snprintf(name, sizeof name, "%.64s-draft-f32", r->name);
+    CHECK(open_case(draft, name));
+    return draft->data != NULL;
+}
+
+static const way draft_ways[] = {{NULL, 1, 1, SPECDEC_DRAFT_MODEL}, {NULL, 2, 8, SPECDEC_DRAFT_MODEL}, {"scalar", 1, 48, SPECDEC_DRAFT_MODEL}};
+
+/* An assistant: logits behind each token of the prompt and the target's next one, then along a greedy chain. */
+static void check_assistant(reference *r)
+{
+    int32_t last = 0, wanted[CHAIN];
+    const float *exact = NULL;
+    double kl[2] = {0, 0};
+    subject draft;
+    asked a;
+    int i, w;
+
+    CHECK_EQUAL_INT(numbers_behind(r, "last", &last, 1), 1);
+    CHECK_EQUAL_INT(numbers_behind(r, "chain", wanted, CHAIN), CHAIN);
+    if (!open_draft(r, &draft))
+        return;
+    for (w = 0; w < (int)SPECDEC__COUNT(draft_ways) && open_asked(&a, r, &draft, &draft_ways[w]); w++) {
+        if (!w) {
+            exact = next_rows(r, READ, a.e->target_model->embedding);
+            if (exact)
+                check_states(a.t, &r->target, exact, a.e->target_model->embedding);
+            exact = next_rows(r, READ + CHAIN - 1, a.vocab);
+            CHECK_EQUAL_INT(r->left, 0);
+        }
+        for (i = 1; i <= READ && exact; i++) {
+            a.text[READ] = last;
+            if (ask_chain(&a, i, i < READ ? 1 : CHAIN))
+                kl[0] = fmax(kl[0], row_kl(exact + (i - 1) * a.vocab, chain_row(&a, 0), a.vocab));
+            if (i < READ)
+                a.text[i] = r->target.tokens[i];
+        }
+        CHECK(!memcmp(a.p->tokens + 1, wanted, sizeof wanted));
+        for (i = 1; i < CHAIN && exact; i++)
+            kl[1] = fmax(kl[1], row_kl(exact + (READ + i - 1) * a.vocab, chain_row(&a, i), a.vocab));
+        specdec_deinit(a.t);
+        free(a.block);
+    }
+    printf("  %s: largest KL %.3e of 1e-8, of the chain %.3e\n", r->name, kl[0], kl[1]);
+    CHECK(kl[0] <= 1e-8 && kl[1] <= 1e-8);
+    free(draft.data);
+}
+
+/* How far candidates of a selector, and their scores behind each candidate of the row before, are from those of a reference;
+   chain: of tokens, the root first. */
+static double check_selector(asked *a, const float *exact, const int32_t *chain, int level, int first)
+{
+    specdec__draft_block *m = (specdec__draft_block *)a->drafter->state;
+    const specdec__model *model = a->drafter->model;
+    const int k = model->block.candidates;
+    double worst = 0;
+    int i, j;
+
+    exact += (level + first) * (k + k * k);
+    for (i = 0; i < k; i++) {
+        const int out = m->best[level * k + i].token;
+        const int32_t before = level ? m->best[(level - 1) * k + i].token : chain[0];
+
+        CHECK_EQUAL_INT(model->ids ? model->ids[out] : out, (int)exact[i]);
+        specdec__draft_block_scores(m, level, level && model->ids ? &model->ids[before] : &before, 1);
+        for (j = 0; j < k; j++)
+            worst = fmax(worst, fabs((double)m->rows[m->best[level * k + j].token] - (double)exact[k + i * k + j]));
+    }
+    return worst;
+}
+
+/* One round of a block drafter: its features, logits, confidences and scores, and the greedy chain. */
+static void check_round(reference *r, asked *a, int round, double *worst)
+{
+    const specdec__block *b = &a->drafter->model->block;
+    const specdec__reads *reads = &a->drafter->model->reads;
+    const int width = reads->count * reads->width, rows = b->size - b->first, fresh = round ? 3 : READ;
+    const float *features = next_rows(r, fresh, width), *exact = next_rows(r, b->size, a->vocab);
+    const float *trust = b->trust.type ? next_rows(r, b->size, 1) : NULL;
+    const float *scores = b->candidates ? next_rows(r, b->size * b->candidates, b->candidates + 1) : NULL;
+    int32_t at[2] = {0, 0}, wanted[64], chain[65];
+    char word[32];
+    reference own = *r;
+    float *states;
+    int i;
+
+    snprintf(word, sizeof word, "round %d: position", round);
+    CHECK_EQUAL_INT(numbers_behind(r, word, at, 1), 1);
+    own.text = strstr(r->text, word) ? strstr(r->text, word) : "";
+    CHECK_EQUAL_INT(numbers_behind(&own, "anchor", at + 1, 1), 1);
+    CHECK_EQUAL_INT(numbers_behind(&own, "draft", wanted, 64), rows);
+    if (!features || !exact || at[0] < fresh || at[0] > 48)
+        return;
+    a->text[at[0]] = at[1];
+    states = (float *)malloc((size_t)at[0] * (size_t)width * sizeof *states);
+    CHECK_EQUAL_INT(specdec_rewind(a->t, 0), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_states(a->t, a->text, at[0], reads->layers, reads->count, states), SPECDEC_OK);
+    for (i = 0; i < fresh * width; i++)
+        worst[0] = fmax(worst[0], fabs((double)states[(at[0] - fresh) * width + i] - (double)features[i]) / fmax(1, fabs((double)features[i])));
+    free(states);
+    if (!ask_chain(a, at[0], rows))
+        return;
+    memcpy(chain, a->p->tokens, (size_t)(rows + 1) * sizeof *chain);
+    CHECK(!memcmp(chain + 1, wanted, (size_t)rows * sizeof *wanted));
+    for (i = 0; i < rows; i++) {
+        if (b->candidates) { /* its logits are those before the selector */
+            specdec__draft_block *m = (specdec__draft_block *)a->drafter->state;
+            specdec__levels before = *a->levels;
+
+            before.logits = specdec__draft_block_row(m, i);
+            worst[1] = fmax(worst[1], row_kl(exact + (i + b->first) * a->vocab, specdec__draft_row(&before, 0), a->vocab));
+            if (scores)
+                worst[2] = fmax(worst[2], check_selector(a, scores, chain, i, b->first));
+            continue;
+        }
+        worst[1] = fmax(worst[1], row_kl(exact + (i + b->first) * a->vocab, chain_row(a, i), a->vocab));
+        if (trust)
+            worst[2] = fmax(worst[2], fabs((double)a->levels->trust[0] - (double)trust[i + b->first]));
+    }
+    a->text[at[0] + 1] = chain[1]; /* the next round takes two of them */
+    a->text[at[0] + 2] = chain[2];
+}
+
+/* DFlash, DFlash2, DSpark: two rounds. */
+static void check_block(reference *r)
+{
+    double worst[3] = {0, 0, 0};
+    const float *next = r->next;
+    const size_t left = r->left;
+    subject draft;
+    asked a;
+    int w, round;
+
+    if (!open_draft(r, &draft))
+        return;
+    for (w = 0; w < (int)SPECDEC__COUNT(draft_ways) && open_asked(&a, r, &draft, &draft_ways[w]); w++) {
+        r->next = next;
+        r->left = left;
+        for (round = 0; round < 2; round++)
+            check_round(r, &a, round, worst);
+        CHECK_EQUAL_INT(r->left, 0);
+        specdec_deinit(a.t);
+        free(a.block);
+    }
+    printf("  %s: features off by %.1e, largest KL %.3e of 1e-8, scores and confidences off by %.1e\n", r->name, worst[0], worst[1], worst[2]);
+    CHECK(worst[0] < 1e-4 && worst[1] <= 1e-8 && worst[2] < 1e-3);
+    free(draft.data);
+}
+
+/* Kinds of drafters: what is in their names, the file of the target, with their names' beginning for "#" (several: the first that
    is there), and what checks a reference. */
 static const struct {
-    const char *ending;
+    const char *word;
     const char *targets[3];
     void (*check)(reference *r);
-} reference_kinds[] = {{"-mtp", {"#-mtp-f32", "#-f32", NULL}, check_mtp}};
+} reference_kinds[] = {{"-mtp", {"#-mtp-f32", "#-f32", NULL}, check_mtp},
+                       {"-assistant", {"#-dense-f32", "#-e2b-f32", "#-f32"}, check_assistant},
+                       {"dflash", {"qwen3-target-f32", NULL, NULL}, check_block},
+                       {"dspark", {"qwen3-target-f32", NULL, NULL}, check_block}};
+
+/* Whether the target's most probable token behind the prompt is that of a reference. */
+static int leads_on(const reference *r)
+{
+    const way usual = {NULL, 1, 48, SPECDEC_DRAFT_OFF};
+    int32_t next = -1;
+    int vocab = 0, i, best = 0;
+    float *rows;
+
+    if (!numbers_behind(r, "last", &next, 1) && !numbers_behind(r, "anchor", &next, 1))
+        return 1;
+    rows = rows_of(&r->target, &usual, &vocab);
+    for (i = 1; rows && i < vocab; i++)
+        best = rows[(READ - 1) * vocab + i] > rows[(READ - 1) * vocab + best] ? i : best;
+    free(rows);
+    return best == next;
+}
 
 /* Opens the target of a reference whose name begins so. Returns 0 when it is not there. */
 static int open_target(reference *r, const char *const *targets, int begin)
@@ -507,8 +765,12 @@ static int open_target(reference *r, const char *const *targets, int begin)
         const char *rest = targets[i] + (*targets[i] == '#');
 
         snprintf(name, sizeof name, "%.*s%s", rest > targets[i] ? begin : 0, r->name, rest);
-        if (open_case(&r->target, name))
+        if (!open_case(&r->target, name))
+            continue;
+        if (leads_on(r))
             return 1;
+        free(r->target.data);
+        r->target.data = NULL;
     }
     return 0;
 }
@@ -528,14 +790,14 @@ static void check_reference(const char *name)
     TEST("what drafters say, and their greedy chains, are those of the references: mean KL at most 1e-8, chains exactly");
     CHECK(rows && text);
     for (i = 0; rows && text && i < SPECDEC__COUNT(reference_kinds) && !known; i++) {
-        const size_t ending = strlen(reference_kinds[i].ending), length = strlen(name);
+        const char *word = strstr(name, reference_kinds[i].word);
 
-        if (length < ending || strcmp(name + length - ending, reference_kinds[i].ending) != 0)
+        if (!word)
             continue;
         known = 1;
         r.text = text;
         r.next = rows;
-        if (open_target(&r, reference_kinds[i].targets, (int)(length - ending)))
+        if (open_target(&r, reference_kinds[i].targets, (int)(word - name)))
             reference_kinds[i].check(&r);
         else
             printf("  %s: its target is not there\n", name);

@@ -341,8 +341,13 @@ pair_bits general.sampling.temp 6 '\0000\0000\0000\0000' | with_pairs "$T/greedy
 {
     pair_bits general.sampling.top_p 6 '\0000\0000\0000\0100' # 2
     pair_text general.sampling.min_p much
-    pair_bits general.sampling.mirostat 5 '\0002\0000\0000\0000'
+    pair_bits general.sampling.mirostat 5 '\0001\0000\0000\0000'
 } | with_pairs "$T/odd.gguf" 3
+{
+    pair_bits general.sampling.mirostat 5 '\0002\0000\0000\0000'
+    pair_bits general.sampling.mirostat_tau 6 '\0000\0000\0100\0100' # 3
+    pair_bits general.sampling.mirostat_eta 6 "$half"
+} | with_pairs "$T/surprise.gguf" 3
 chat_as() # MODEL FLAGS...: two answers
 {
     model=$1
@@ -364,6 +369,8 @@ alike "what a file recommends goes before" "file says: --temp 0.5 --top-k 10 --t
     --temp 0.5 --top-k 10 --top-p 0.95 --min-p 0.05
 alike "a file may recommend to be greedy" "file says: --temp 0$" "$T/greedy.gguf" --temp 0
 chat_as $DRAFT > "$T/sampled"
+alike "a file may recommend mirostat 2" "file says: --temp 0.8 .*--mirostat-ent 3$\|file says: .*--mirostat-ent 3 " "$T/surprise.gguf" \
+    --temp 0.8 --mirostat-ent 3 --mirostat-lr 0.5
 chat_as $DRAFT --temp 0 > "$T/out"
 check "--temp 0 goes without words" silent
 check "and is another text" sh -c "! cmp -s $T/sampled $T/out"

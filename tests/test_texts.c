@@ -27,6 +27,9 @@ static file models[MODELS];
 /* Drafts that guess at random, for all of them: heads, and a layer that reads states. */
 static file heads, layer;
 
+enum { DRAFTERS = 4 };
+static file drafters[DRAFTERS]; /* those that come in files of their own; the last is for the model with windows */
+
 static void make_models(void)
 {
     models[PLAIN] = random_model(1, 0, 1);
@@ -72,10 +75,13 @@ static int used_pages(const specdec *t)
     for (span = 0; span < SPECDEC__SPANS; span++) {
         used += e->target.kv.span[span].count - e->target.kv.span[span].free_count - e->target.kv.span[span].idle;
         for (i = 0; i < e->drafter_count; i++)
-            if (e->drafters[i].kind == &specdec__draft_model_kind || e->drafters[i].kind == &specdec__draft_layer_kind) {
+            if (e->drafters[i].kind == &specdec__draft_model_kind || e->drafters[i].kind == &specdec__draft_layer_kind ||
+                e->drafters[i].kind == &specdec__draft_block_kind) {
                 const void *state = e->drafters[i].state;
                 const specdec__kv *kv = e->drafters[i].kind == &specdec__draft_model_kind
                                             ? &((const specdec__draft_model *)state)->context.kv
+                                        : e->drafters[i].kind == &specdec__draft_block_kind
+                                            ? &((const specdec__draft_block *)state)->context.kv
                                             : &((const specdec__draft_layer *)state)->context.kv;
                 const specdec__pages *pages = &kv->span[span];
 
@@ -510,6 +516,9 @@ static void test_schedules(void)
             c.heads.data = layer.data;
             c.heads.size = layer.size;
         }
+        c.draft_vocabulary = i % 3 ? 0 : 64;
+        if (i % 4 > 1 && !given_model)
+            c.draft = source_of(&drafters[i / 4 % (small == PLAIN ? DRAFTERS - 1 : DRAFTERS)]);
         c.sequences = counts[i % 7];
         c.drafting = draftings[maker_random(&random) % 7];
         retrieve(&c, small != PLAIN && !given_model, i);
@@ -2364,6 +2373,8 @@ int main(int argc, char **argv)
     make_models();
     heads = random_heads();
     layer = random_layer();
+    for (i = 0; i < DRAFTERS; i++)
+        drafters[i] = random_drafter((int)i);
     for (i = 0; i < sizeof tests / sizeof *tests; i++) {
         double start = specdec__os_seconds();
 
@@ -2377,5 +2388,7 @@ int main(int argc, char **argv)
         free(models[i].data);
     free(heads.data);
     free(layer.data);
+    for (i = 0; i < DRAFTERS; i++)
+        free(drafters[i].data);
     return check_report("test_texts");
 }

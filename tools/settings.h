@@ -50,7 +50,7 @@ static const setting settings_table[] = {
 /* The rows of flags that name models. */
 #define MODEL_FLAGS(config) \
     {"-m", PROGRAM_TEXT, &(config)->target.path, "FILE", "the model: a GGUF file", 0, 0}, \
-    {"-md", PROGRAM_TEXT, &(config)->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0}, \
+    {"-md", PROGRAM_TEXT, &(config)->draft.path, "FILE", "a small draft model with the same vocabulary, or a drafter made for the model", 0, 0}, \
     {"-mh", PROGRAM_TEXT, &(config)->heads.path, "FILE", \
      "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0}
 
@@ -181,14 +181,39 @@ static void settings_take(specdec_settings *to, const specdec_settings *from, un
             setting_copy(to, from, &settings_table[i]);
 }
 
+/* Takes mirostat from a file: 2, with the surprise of another key or, as in llama.cpp, 5 bits. Returns how many settings
+   that is. */
+static int settings_mirostat_from_file(specdec_settings *to, const specdec_gguf *gguf)
+{
+    specdec_gguf_value found;
+    double kind, tau = 5;
+
+    if (!specdec_gguf_find(gguf, "general.sampling.mirostat", &found))
+        return 0;
+    kind = specdec_gguf_real(&found, 0, &kind) ? kind : -1;
+    if (!(kind >= 0 && kind <= 0) && !(kind >= 2 && kind <= 2)) {
+        fprintf(stderr, "%s: the file's general.sampling.mirostat counts for nothing: 2 is all that is known here\n", program_name);
+        return 0;
+    }
+    if (kind < 1)
+        return 0;
+    if (specdec_gguf_find(gguf, "general.sampling.mirostat_tau", &found) &&
+        !(specdec_gguf_real(&found, 0, &tau) && tau > 0 && tau <= 1e3)) {
+        fprintf(stderr, "%s: the file's general.sampling.mirostat_tau counts for nothing: no number that --mirostat-ent takes\n",
+                program_name);
+        tau = 5;
+    }
+    to->sampling.mirostat_tau = (float)tau;
+    return 1;
+}
+
 /* Takes what the model's file recommends, and says what it cannot take. Returns how many settings that were. */
 static int settings_from_file(specdec_settings *to, const specdec_gguf *gguf)
 {
-    static const char *const others[] = {"mirostat", "sequence"}; /* 0: they are off */
     specdec_gguf_value found;
     char key[64];
     double value;
-    int i, taken = 0;
+    int i, taken = settings_mirostat_from_file(to, gguf);
 
     for (i = 0; i < SETTINGS; i++) {
         const setting *s = &settings_table[i];
@@ -201,11 +226,9 @@ static int settings_from_file(specdec_settings *to, const specdec_gguf *gguf)
         else
             fprintf(stderr, "%s: the file's %s counts for nothing: no number that %s takes\n", program_name, key, s->flag);
     }
-    for (i = 0; i < (int)(sizeof others / sizeof *others); i++) {
-        snprintf(key, sizeof key, "general.sampling.%s", others[i]);
-        if (specdec_gguf_find(gguf, key, &found) && !(specdec_gguf_real(&found, 0, &value) && value >= 0 && value <= 0))
-            fprintf(stderr, "%s: the file's %s counts for nothing: there is no such sampling here\n", program_name, key);
-    }
+    if (specdec_gguf_find(gguf, "general.sampling.sequence", &found) &&
+        !(specdec_gguf_real(&found, 0, &value) && value >= 0 && value <= 0))
+        fprintf(stderr, "%s: the file's general.sampling.sequence counts for nothing: there is no such sampling here\n", program_name);
     return taken;
 }
 
@@ -230,6 +253,8 @@ static int setting_acts(const specdec_settings *settings, const setting *s)
         return penalty > 0 && (penalty < 1 || penalty > 1);
     case offsetof(specdec_settings, sampling.top_n_sigma):
         return sampling->temperature > 0 && sampling->top_n_sigma > 0;
+    case offsetof(specdec_settings, sampling.mirostat_tau):
+        return sampling->temperature > 0 && sampling->mirostat_tau > 0;
     case offsetof(specdec_settings, sampling.typical_p):
         return sampling->temperature > 0 && sampling->typical_p > 0 && sampling->typical_p < 1;
     case offsetof(specdec_settings, sampling.xtc_probability):

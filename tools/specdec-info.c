@@ -103,6 +103,13 @@ static void print_model(const specdec_model_info *m)
 {
     print_label("architecture");
     printf("%s: %d layers, embedding %d, feed-forward %d\n", m->architecture, m->layers, m->embedding, m->feed_forward);
+    if (m->drafts) {
+        print_label("only drafts");
+        printf("%s", m->drafts);
+        if (m->block)
+            printf(", %d tokens in one pass", m->block);
+        printf("\n");
+    }
     if (m->experts) {
         print_label("experts");
         printf("%d in each layer, a token visits %d\n", m->experts, m->chosen);
@@ -174,8 +181,9 @@ static int print_needs(const char *path, const specdec_gguf *gguf)
     return program_failed("", failure.text);
 }
 
-/* Prepares the model of a file, as cheaply as that goes, and prints what it is. Returns a status. */
-static int print_prepared(const char *path, const specdec_gguf *gguf)
+/* Prepares the model of a file, as cheaply as that goes, and prints what it is. Returns a status; *drafts: whether it can only
+   draft. */
+static int print_prepared(const char *path, const specdec_gguf *gguf, int *drafts)
 {
     specdec_config config;
     specdec_model_info info;
@@ -194,8 +202,10 @@ static int print_prepared(const char *path, const specdec_gguf *gguf)
         return program_failed("out of memory", "");
     if (specdec_model_init(&model, &config, memory, bytes, &failure) || specdec_get_model_info(model, &info))
         status = program_failed("", failure.text);
-    else
+    else {
         print_model(&info);
+        *drafts = info.drafts != NULL;
+    }
     specdec_model_deinit(model);
     free(memory);
     return status;
@@ -213,8 +223,8 @@ static void print_part(const specdec_gguf *gguf)
     printf("%d of %d; tensors and bytes are those of this file\n", (int)number + 1, (int)count);
 }
 
-/* What lies in a file. Returns a status; *size grows by the file's. */
-static int print_file(const char *role, const char *path, int tensors, size_t *size)
+/* What lies in a file. Returns a status; *size grows by the file's; drafts as above. */
+static int print_file(const char *role, const char *path, int tensors, size_t *size, int *drafts)
 {
     specdec_bytes file = {NULL, 0}, name = {NULL, 0};
     specdec_gguf gguf;
@@ -235,7 +245,7 @@ static int print_file(const char *role, const char *path, int tensors, size_t *s
     print_part(&gguf);
     print_tensors(&gguf, tensors);
     *size += file.size;
-    return print_prepared(path, &gguf);
+    return print_prepared(path, &gguf, drafts);
 }
 
 /* The one that is used, and all that are here. */
@@ -269,12 +279,12 @@ static int run(options *o)
     const char *const paths[] = {c->target.path, c->draft.path, c->heads.path};
     size_t mapped = 0, bytes, plain;
     specdec_config other;
-    int i, status;
+    int i, status, drafts = 0;
 
     for (i = 0; i < 3; i++)
         if (!o->memory_only && paths[i]) {
-            status = print_file(roles[i], paths[i], o->tensors, &mapped);
-            if (status)
+            status = print_file(roles[i], paths[i], o->tensors, &mapped, &drafts);
+            if (status || (!i && drafts)) /* no engine is made of it alone */
                 return status;
             printf("\n");
         }
@@ -337,7 +347,7 @@ static int read_options(options *o, int argc, char **argv)
     specdec_config *c = &o->config;
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
-        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a draft model", 0, 0},
+        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a draft model, or a drafter made for the model", 0, 0},
         {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0},
         {"-c", PROGRAM_FIELD, c, "context", NULL, 0, 0},
         {"-t", PROGRAM_FIELD, c, "threads", NULL, 0, 0},
@@ -348,6 +358,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic", "the draft model's trees (auto)", 0, 0},
         {"--retrieval", PROGRAM_FIELD, c, "retrieval", NULL, 0, 0},
         {"--retrieval-chunk", PROGRAM_FIELD, c, "retrieval_chunk", NULL, 0, 0},
+        {"--draft-vocabulary", PROGRAM_FIELD, c, "draft_vocabulary", NULL, 0, 0},
         {"--tree-size", PROGRAM_FIELD, c, "tree_size", NULL, 0, 0},
         {"--tree-depth", PROGRAM_FIELD, c, "tree_depth", NULL, 0, 0},
         {"--in-place", PROGRAM_FIELD, c, "weights_in_place", NULL, 0, 0},

@@ -246,6 +246,28 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
     specdec__states_init(&kv->states, &model->mixing, room->views, room->length, room->every, arena);
 }
 
+/* The pages of another model's cache, for a model whose layers all read keys of that one: those with a window the keys
+   of its last layer but one, the others those of its last. */
+static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
+                             specdec__arena *arena)
+{
+    int i;
+
+    *kv = *other;
+    memset(&kv->states, 0, sizeof kv->states);
+    kv->kept = NULL;
+    kv->tell = NULL;
+    kv->span[SPECDEC__WINDOW].window = model->window;
+    kv->layers = model->layers;
+    kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
+    for (i = 0; kv->layer && i < kv->layers; i++) {
+        const int windowed = specdec__model_layer_shape(model, i).span == SPECDEC__WINDOW;
+
+        kv->layer[i] = other->layer[specdec__max_int(other->layers - 1 - windowed, 0)];
+        kv->layer[i].owns = 0;
+    }
+}
+
 /* All its pages, and states. */
 static size_t specdec__kv_bytes(const specdec__kv *kv)
 {

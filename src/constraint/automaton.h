@@ -35,7 +35,8 @@ enum {
 #define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
-   ASCII; all else, and <, with which the marks of calls begin. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
+   ASCII; all else, and <, with which the marks of calls begin. A header says of which kinds any SPECDEC__LIVE_BYTES
+   bytes, in any order, may follow. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
 #define SPECDEC__LIVE_SHIFT 25
 #define SPECDEC__LIVE_BYTES 40

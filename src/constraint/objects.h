@@ -6,6 +6,7 @@
 #include "../base/base.h"
 #include "../text/json.h"
 #include "../text/answer.h"
+#include "../text/splitter.h"
 #include "automaton.h"
 #include "build.h"
 #include "expression.h"

@@ -13,6 +13,7 @@
 #include "../text/chat.h"
 #include "../text/conversation.h"
 #include "../text/answer.h"
+#include "../text/splitter.h"
 #include "../constraint/automaton.h"
 #include "../constraint/tools.h"
 #include "../model/model.h"

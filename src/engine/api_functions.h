@@ -345,6 +345,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     if (m->mixing.kind)
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
+    info->drafts = specdec__model_drafts(m);
+    info->block = m->block.size;
     info->state_bytes = specdec__state_bytes(&m->mixing);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];

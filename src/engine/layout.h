@@ -393,7 +393,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         return result;
     if (kind->nextn && (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
+    d->kind = kind = specdec__drafter_of(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -404,11 +404,12 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
     setup.capacity = specdec__engine_candidates(e, d->kind);
-    if (e->tune) {
+    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
+    if (e->tune && !result) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+        e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
-    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
         continue;
     if (d->taps.count && i < SPECDEC__TAPS)
@@ -564,8 +565,8 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
-           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.constraint ||
-                     c->settings.allow || !specdec__settle_needs(&c->settings.sampling, 0).k
+           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
+                     !specdec__settle_needs(&c->settings.sampling, 0).k
                ? 0
                : kernels->plane != NULL;
 }

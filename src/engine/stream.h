@@ -9,6 +9,7 @@
 #include "../text/decode.h"
 #include "../text/stop.h"
 #include "../text/answer.h"
+#include "../text/splitter.h"
 #include "../model/model.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"

@@ -194,25 +194,41 @@ typedef struct specdec__unit {
     specdec__sums sums; /* of the stretch at hand */
 } specdec__unit;
 
+/* The last of the nodes whose keys a node sees; -1: it sees none of them. */
+SPECDEC__INLINE int specdec__forward_last(const specdec__context *c, int node)
+{
+    const int sight = c->model->trait[SPECDEC__SIGHT];
+
+    return sight == SPECDEC__SEES_ANCESTORS ? node : sight == SPECDEC__SEES_BLOCK ? c->batch->n - 1 : -1;
+}
+
+/* How many keys lie before the last one that a node sees, that included. */
+SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
+{
+    const int last = specdec__forward_last(c, node);
+
+    return last < 0 ? c->place[node] : c->place[last] + 1;
+}
+
 /* Which keys of a block a node sees. */
 static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
-    const int window = c->kv.span[u->kv->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
+    const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
     specdec__range range;
 
-    range.to = specdec__min_int(SPECDEC__KEYS, end);
-    range.from = window ? specdec__max_int(end - window, 0) : 0;
+    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_end(c, node) - base);
+    range.from = window ? specdec__max_int(c->place[node] + 1 - window - base, 0) : 0;
     return range;
 }
 
-/* The slots of the keys in a range of a block that a node sees: committed ones, then its ancestors and itself. */
+/* The slots of the keys in a range of a block that a node sees: committed ones, then those of nodes. */
 static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
                                    specdec__range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
     const int own = base + range.from + specdec__max_int(committed, 0);
-    int at = node;
+    int at = specdec__forward_last(c, node);
 
     if (committed > 0)
         specdec__view_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
@@ -603,10 +619,10 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
     specdec__range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
-        const int place = c->place[first];
+        const int most = specdec__max_int(specdec__forward_end(c, first) - 1, 0);
 
-        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(place + 1 - window, 0) / keys : 0);
-        seen.to = specdec__max_int(seen.to, place / keys + 1);
+        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(c->place[first] + 1 - window, 0) / keys : 0);
+        seen.to = specdec__max_int(seen.to, most / keys + 1);
     }
     return seen;
 }

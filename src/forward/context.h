@@ -164,6 +164,7 @@ typedef struct specdec__context {
     float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
     float *predicted;          /* (most, e): x as the layer at work has predicted it */
     float *stream_router;      /* (most, 16): what the layer's router of streams says */
+    float *convs, *mixed;      /* (most, weights), (most, e): of convolutions over a block; NULL: there are none */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -201,7 +202,7 @@ typedef struct specdec__context {
     int *path;                 /* (most): nodes to be committed */
     specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of drafters that read states */
     float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
-                                  comes of them. For architectures that read states */
+                                  comes of them, or it reads none. For architectures that read states */
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
     void *recalls;             /* what that works on */
@@ -381,22 +382,23 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
 }
 
-/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding and the
-   output that a model lacks are the lender's. */
-static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__model *lender,
+/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding, the
+   output and the keys that a model lacks are the lender's. */
+static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__context *lender,
                                   const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int reads = model->reads.count ? specdec__forward_stride(2 * model->embedding) : 0;
+    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.joined;
+    const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
 
     memset(c, 0, sizeof *c);
     c->model = model;
-    c->embedding = model->token_embedding.type ? &model->token_embedding : &lender->token_embedding;
-    c->output = model->output.type ? &model->output : &lender->output;
+    c->embedding = model->token_embedding.type ? &model->token_embedding : lender->embedding;
+    c->output = model->output.type ? &model->output : lender->output;
     c->kernels = kernels;
     c->pool = pool;
     c->threads = threads;
@@ -407,7 +409,10 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
-    specdec__kv_init(&c->kv, kv_type, model, room, arena);
+    if (model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
+        specdec__kv_lend(&c->kv, &lender->kv, model, arena);
+    else
+        specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     if (model->mixing.layers)
         specdec__context_mix(c, room, arena);
@@ -425,7 +430,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
                                                                                             model->latent)));
-    widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
@@ -440,6 +446,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                     model->layers));
     if (model->streams.count)
         specdec__context_streams(c, n, arena);
+    if (model->block.taps) {
+        const int weights = 2 * model->block.taps * (model->embedding / model->block.group);
+
+        c->convs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
+        c->mixed = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+    }
     specdec__context_halves(c, n, arena);
     if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
         specdec__columns_take(&c->columns, heads, wide, arena);

@@ -21,6 +21,7 @@
 #include "streams.h"
 #include "attention.h"
 #include "recurrent.h"
+#include "block.h"
 
 SPECDEC__FOR_SIZE
 
@@ -111,6 +112,31 @@ static int specdec__forward_latent_queries(specdec__context *c, int thread, cons
     return specdec__forward_absorb(c, thread, layer);
 }
 
+/* What the first matrices of a half read where it begins with a convolution: of norms of x, of which *in tells. Returns
+   1 when cancelled. */
+static int specdec__forward_convolve_input(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
+                                           int base, specdec__input *in)
+{
+    const int stride = specdec__forward_stride(layer->matrix[matrix].rows);
+    const specdec__output t = specdec__forward_output(layer, matrix, -1, c->convs, stride);
+
+    if (specdec__forward_project(c, thread, in, &t, 1))
+        return 1;
+    specdec__forward_convolve(c, thread, layer->vector[base], 0, in->values);
+    *in = specdec__forward_input(c->mixed, c->n, c->e, NULL);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* The output of such a half, in c->y, goes through another convolution. Returns 1 when cancelled. */
+static int specdec__forward_convolve_output(specdec__context *c, int thread, const float *base)
+{
+    specdec__forward_convolve(c, thread, base, 1, c->y);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_convolved(c, thread, c->y);
+    return 0;
+}
+
 /* Queries, keys and values of a layer. Returns 1 when cancelled. */
 static int specdec__forward_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
@@ -119,8 +145,11 @@ static int specdec__forward_queries(specdec__context *c, int thread, const specd
     const int owns = specdec__context_keys(c, layer)->owns, values = layer->matrix[SPECDEC__V].rows > 0;
     specdec__output t[3];
 
-    if (c->model->trait[SPECDEC__READS_STATES])
+    if (c->model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS)
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+    if (c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__ATTENTION_CONV,
+                                                    SPECDEC__ATTENTION_CONV_BASE, &in))
+        return 1;
     t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
                                    specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
@@ -166,7 +195,8 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
         return 1;
     in = specdec__forward_input(c->h, c->n, attended, NULL);
     t = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, &t, 1))
+    if (specdec__forward_project(c, thread, &in, &t, 1) ||
+        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
     if (layer->state >= 0)
         specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);
@@ -242,9 +272,12 @@ static int specdec__forward_network(specdec__context *c, int thread, const specd
 /* x += what its network makes of it. Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
-    if (specdec__forward_network(c, thread, layer, &in, c->y))
+    if ((c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__FFN_CONV, SPECDEC__FFN_CONV_BASE,
+                                                     &in)) ||
+        specdec__forward_network(c, thread, layer, &in, c->y) ||
+        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__FFN_CONV_BASE])))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
@@ -763,7 +796,8 @@ static int specdec__forward_read(specdec__context *c, int thread)
 static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
-    const int reads = SPECDEC__HEADS && c->model->reads.count, width = c->model->embedding;
+    const int trait = c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
+    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.joined);
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -772,7 +806,7 @@ static void specdec__forward_embed(specdec__context *c, int thread)
         specdec__forward_angles(c, SPECDEC__ROPE, i);
         if (c->frequency[SPECDEC__ROPE_OTHER])
             specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
-        if (!specdec__model_begins(c->model)) /* x came from elsewhere */
+        if (!specdec__model_begins(c->model) || (SPECDEC__HEADS && !reads && c->reads)) /* x came from elsewhere */
             continue;
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
@@ -814,6 +848,35 @@ static void specdec__forward_logits(void *argument, int thread)
         specdec__forward_multiply(c, thread, &t, 1);
 }
 
+/* Keys and values of all layers, of x, which came of states. Returns 1 when cancelled. */
+static int specdec__forward_keys(specdec__context *c, int thread)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, c->model->reads.after);
+    int i, from, end, items;
+
+    specdec__forward_quantise(c, thread, &in);
+    for (i = 0; i < c->model->layers; i++) {
+        const specdec__layer *layer = &c->model->layer[i];
+        const specdec__shape *s = &layer->shape;
+        specdec__output t[2];
+
+        t[0] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                       specdec__forward_stride(s->kv_heads * s->key_dim));
+        t[1] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                       specdec__forward_stride(s->kv_heads * s->value_dim));
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+        specdec__forward_multiply(c, thread, t, 2);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+        items = c->n * s->kv_heads;
+        for (end = 0; (from = specdec__pool_claim(c->pool, items, 1, &end)) < items;)
+            for (; from < end; from++)
+                specdec__forward_store(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
+    }
+    return specdec__pool_barrier(c->pool);
+}
+
 static void specdec__forward_worker(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -829,6 +892,10 @@ static void specdec__forward_worker(void *argument, int thread)
         (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
+    if (SPECDEC__HEADS && c->reads && m->block.size) {
+        specdec__forward_keys(c, thread);
+        return;
+    }
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
         if (SPECDEC__PIPE && c->hooks && !thread)
@@ -865,6 +932,12 @@ static int specdec__forward_seat(specdec__context *c, const specdec__batch *batc
     specdec__view *view = batch->views[i];
     int parent = batch->parents[i], local = 0, previous = -1, span, j;
 
+    if (c->model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT) {
+        c->place[i] = view->length;
+        c->position[i] = view->position;
+        c->trunk[i] = 1;
+        return 1;
+    }
     for (j = 0; j < i; j++)
         if (batch->views[j] == view) {
             local++;
@@ -910,9 +983,9 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     if (c->row_count > c->most_rows && !c->model->bare)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
+    c->batch = batch;
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
-    c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
     return c->kv.states.count ? specdec__forward_mix_prepare(c, batch, error) : SPECDEC_OK;

@@ -242,7 +242,8 @@ typedef struct specdec_settings {
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
-   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
+   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth); or, as its file says,
+   an assistant, which reads the target's keys, or a block drafter: DFlash, DFlash2, DSpark;
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_MTP: the block in the model's own files that predicts a token further on, with a small cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
@@ -335,7 +336,7 @@ typedef struct specdec_cluster {
    specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
-    specdec_source draft;       /* optional; its vocabulary must be the target's */
+    specdec_source draft;       /* optional; of the target's vocabulary, or a drafter that was made for the target */
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
@@ -371,6 +372,8 @@ typedef struct specdec_config {
     specdec_screening screening;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
+    int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies with, those of frequent tokens,
+                                   copied; 0: a twelfth, at least 8192, where and while that pays; -1: all */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
                                    to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
@@ -480,6 +483,8 @@ typedef struct specdec_config {
     X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
       "tokens of a long text that triforce looks at; auto: only with this; 0: an eighth of the context (0)") \
     X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
+    X("draft_vocabulary", draft_vocabulary, INTEGER, -1, 1 << 24, NULL, \
+      "tokens that drafters choose among, those that are frequent; 0: where that pays; -1: all (0)") \
     X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
       "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
     X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
@@ -490,7 +495,8 @@ typedef struct specdec_config {
     X("target.model", target.model, POINTER, 0, 0, NULL, "a prepared model") \
     X("target.data", target.data, POINTER, 0, 0, NULL, "a model in memory") \
     X("target.size", target.size, POINTER, 0, 0, NULL, "its bytes") \
-    X("draft", draft.path, FILE, 0, 0, NULL, "a small draft model with the same vocabulary") \
+    X("draft", draft.path, FILE, 0, 0, NULL, \
+      "a small draft model with the same vocabulary, or a drafter made for the model: an assistant, DFlash, DSpark") \
     X("draft.copy", draft.copy, SWITCH, 0, 1, NULL, "as of target") \
     X("draft.model", draft.model, POINTER, 0, 0, NULL, "as of target") \
     X("draft.data", draft.data, POINTER, 0, 0, NULL, "as of target") \

@@ -387,6 +387,8 @@ typedef struct specdec_model_info {
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
     int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
     const char *recurrent;                  /* of which kind they are; NULL: there are none */
+    const char *drafts;                     /* what it is if it can only draft: "DSpark"; NULL: it writes texts */
+    int block;                              /* tokens that it drafts in one pass, the root's included; 0: one */
     size_t state_bytes;                     /* of a text */
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */

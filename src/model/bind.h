@@ -132,20 +132,174 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     return SPECDEC_OK;
 }
 
+/* Finds a tensor whose name has this word in it. */
+static int specdec__model_find_word(const specdec__model *m, const char *word, char *name, size_t size)
+{
+    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    const size_t length = strlen(word);
+    uint64_t i;
+    size_t k;
+
+    c.at = m->gguf.tensors_at;
+    for (i = 0; i < m->gguf.tensor_count; i++) {
+        const specdec__bytes found = specdec__gguf_skip(&m->gguf, &c, 1);
+
+        for (k = 0; found.size < size && k + length <= found.size; k++)
+            if (!memcmp(found.data + k, word, length)) {
+                memcpy(name, found.data, found.size);
+                name[found.size] = 0;
+                return 1;
+            }
+    }
+    return 0;
+}
+
+/* Binds the centroids of an assistant, if its file has them: in place of the output matrix, whose rows are read one by
+   one then. */
+static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec__gguf_tensor t, order;
+    char centroids[96], name[96];
+    int32_t *ids;
+    int i, found, wide;
+
+    if (!specdec__model_find_word(m, "centroid", centroids, sizeof centroids) ||
+        !specdec__model_find_word(m, "ordering", name, sizeof name) ||
+        !specdec__model_find_tensor(m, centroids, &t) || !specdec__model_find_tensor(m, name, &order))
+        return SPECDEC_OK;
+    wide = order.type == SPECDEC__TYPE_I64 ? 8 : 4;
+    if (t.shape[1] < 1 || t.shape[1] > (uint64_t)m->vocab_size || m->vocab_size % (int)t.shape[1])
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu rows for a vocabulary of %d", centroids,
+                             (unsigned long long)t.shape[1], m->vocab_size);
+    if ((order.type != SPECDEC__TYPE_I32 && wide == 4) || order.size != (size_t)m->vocab_size * (size_t)wide)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d integers", name, m->vocab_size);
+    reads->centroids = (int)t.shape[1];
+    reads->nearest = specdec__model_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
+                                          specdec__min_int(32, reads->centroids));
+    if (r.result || (r.result = specdec__model_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
+                                                      &found, error)) != SPECDEC_OK)
+        return r.result;
+    ids = SPECDEC__TAKE(arena, int32_t, m->vocab_size);
+    for (i = 0; i < m->vocab_size; i++) {
+        const uint32_t id = specdec__load_u32(order.data + (size_t)i * (size_t)wide);
+
+        if (id >= (uint32_t)m->vocab_size)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s names a token at %d that there is not", name,
+                                 i);
+        if (ids)
+            ids[i] = (int32_t)id;
+    }
+    reads->order = ids;
+    return SPECDEC_OK;
+}
+
+/* Binds what an assistant reads and hands on: see specdec__reads. */
+static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec_result result;
+    int found;
+
+    reads->count = 2;
+    reads->width = specdec__model_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
+    if (r.result)
+        return r.result;
+    result = specdec__model_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
+                                   &reads->matrix, &found, error);
+    if (!result)
+        result = specdec__model_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1, &reads->out,
+                                       &found, error);
+    if (result)
+        return result;
+    specdec__model_count_weights(m, &reads->matrix);
+    specdec__model_count_weights(m, &reads->out);
+    return SPECDEC_OK;
+}
+
+/* Binds a matrix of (rows, columns), or of (other, columns). */
+static specdec_result specdec__model_either(specdec__model *m, const char *name, int rows, int other, int columns,
+                                            specdec__matrix *out, specdec_error *error)
+{
+    specdec__gguf_tensor t;
+    int found;
+
+    if (specdec__model_find_tensor(m, name, &t) && t.shape[1] == (uint64_t)other)
+        rows = other;
+    return specdec__model_matrix(m, name, rows, columns, 1, out, &found, error);
+}
+
+/* Binds what DSpark has, if the file has it: see specdec__block. */
+static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, specdec__arena *arena,
+                                                 specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    const int trust = specdec__model_count(&r, ".has_confidence_head", 0, 1, 0);
+    const float *bias = NULL;
+    specdec__block *b = &m->block;
+    specdec__gguf_tensor t;
+    int found, rank;
+
+    if (r.result || !specdec__model_find_tensor(m, "markov_w1.weight", &t))
+        return r.result;
+    rank = t.shape[0] < SPECDEC__MAX_DIMENSION / 2 ? (int)t.shape[0] : 0;
+    if ((r.result = specdec__model_either(m, "markov_w1.weight", m->vocab_size, rows, rank, &b->markov_in, error)) ||
+        (r.result = specdec__model_either(m, "markov_w2.weight", rows, m->vocab_size, rank, &b->markov_out, error)) ||
+        (trust && (r.result = specdec__model_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1, &b->trust, &found,
+                                                    error))) ||
+        (trust && (r.result = specdec__model_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
+        return r.result;
+    b->trust_bias = bias ? *bias : 0;
+    specdec__model_count_weights(m, &b->markov_out);
+    return SPECDEC_OK;
+}
+
+/* Binds what a model has that drafts blocks. */
+static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    const int rows = m->id_count ? m->id_count : m->vocab_size;
+    specdec__block *b = &m->block;
+    int found, rank;
+
+    if (b->mask >= m->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "mask_token_id %d, the vocabulary has %d", (int)b->mask,
+                             m->vocab_size);
+    if (b->candidates > rows)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "selector_top_k %d of %d tokens", b->candidates, rows);
+    if (!b->candidates)
+        return specdec__model_bind_markov(m, rows, arena, error);
+    rank = specdec__model_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
+    if (r.result ||
+        (r.result = specdec__model_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank, &b->before,
+                                          error)) ||
+        (r.result = specdec__model_either(m, "selector_successor.weight", m->vocab_size, rows, rank, &b->after,
+                                          error)) ||
+        (r.result = specdec__model_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
+                                          error)))
+        return r.result;
+    specdec__model_count_weights(m, &b->hidden);
+    return SPECDEC_OK;
+}
+
 /* Binds what a model has that reads states: for fc see specdec__reads. */
 static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
     specdec__reads *reads = &m->reads;
-    specdec_result result = specdec__model_read_layers(m, error);
+    specdec_result result;
     int found, normed;
 
-    if (result)
+    if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM)
+        return specdec__model_bind_assistant(m, error);
+    if ((result = specdec__model_read_layers(m, error)) != SPECDEC_OK)
         return result;
     reads->width = specdec__model_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
     reads->norm_first = specdec__model_count(&r, ".norm_before_residual", 0, 1, 0);
     normed = specdec__model_count(&r, ".norm_before_fc", 0, 1, 0);
-    if (!r.result && (m->layers != 1 || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
+    if (!r.result && ((m->layers != 1 && !m->block.size) || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
                              reads->width);
@@ -153,6 +307,8 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                                                     &reads->matrix, &found, error)) != SPECDEC_OK)
         return r.result ? r.result : result;
     specdec__model_count_weights(m, &reads->matrix);
+    if (m->block.size)
+        return specdec__model_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->after, error);
     return normed ? specdec__model_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
                                           &reads->norm, error)
                   : SPECDEC_OK;
@@ -362,17 +518,21 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    const int borrows = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
+    const int reads = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
+    const int borrows = reads && m->trait[SPECDEC__READS_STATES] != SPECDEC__AS_STREAM;
     int found;
     size_t tile_bytes;
+    specdec__gguf_tensor sinks;
     specdec_result r = specdec__model_rope(m, arena, error);
 
     m->vocab_size = (int)m->vocab.count;
+    if (m->block.size && specdec__model_find_tensor(m, "blk.0.attn_sinks.weight", &sinks))
+        m->trait[SPECDEC__NEEDS] |= (int)SPECDEC__BIT(SPECDEC__SINKS);
     if (!r && m->all > m->tensors)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
                              m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
-        (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+        (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
@@ -382,11 +542,15 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
                                    m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
+        (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_strangers(m, error)) != SPECDEC_OK)
         return r;
     specdec__model_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
+    if (SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
+        (r = specdec__model_bind_centroids(m, arena, error)) != SPECDEC_OK)
+        return r;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
     if (SPECDEC__PIPE && m->bare)

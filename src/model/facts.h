@@ -195,6 +195,30 @@ static void specdec__model_read_latent(specdec__model_reader *r, specdec__model 
     latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
+/* Reads the sizes of blocks that are drafted in one pass, and whether a row of one sees those behind it. */
+static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
+{
+    static const char mask[] = "tokenizer.ggml.mask_token_id";
+    specdec__block *b = &m->block;
+    int64_t token = -1;
+
+    b->size = specdec__model_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
+    b->first = !specdec__model_count(r, ".sample_from_anchor", 0, 1, 0);
+    b->taps = specdec__model_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
+    b->group = specdec__model_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
+    b->candidates = specdec__model_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
+    if (specdec__model_count(r, ".attention.causal", 0, 1, 0))
+        m->trait[SPECDEC__SIGHT] = SPECDEC__SEES_ANCESTORS;
+    if (!r->result)
+        r->result = specdec__gguf_get_integer(&m->gguf, mask, 0, 0, 1 << 24, &token, r->error);
+    if (!r->result && token < 0)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", mask);
+    if (!r->result && m->embedding % b->group)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "conv_group_size %d of %d dimensions", b->group,
+                                  m->embedding);
+    b->mask = (int32_t)token;
+}
+
 /* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
@@ -203,7 +227,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     int i;
 
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
-    m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+    if (!m->trait[SPECDEC__READS_STATES]) /* all of its blocks do */
+        m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
@@ -221,6 +246,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
+    if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
+        specdec__model_read_block(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
     m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
@@ -455,6 +482,8 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.recurrent = specdec__model_recurs(m, index, &s);
     if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
         s.heads = s.kv_heads = 0;
+    if (m->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
+        s.keys_of = 0;
     for (i = m->all - m->sharing; index >= m->all - m->sharing && s.keys_of < 0 && i-- > 0;)
         if (specdec__model_windowed(m, i) == windowed)
             s.keys_of = i;
@@ -576,7 +605,7 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
     specdec__model_reader r = specdec__model_read(m, error);
     int i;
 
-    for (i = 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
+    for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
         const int asked = specdec__model_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)

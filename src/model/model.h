@@ -45,6 +45,7 @@ enum {
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
     SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of streams: see specdec__streams */
+    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of blocks: see specdec__block */
     SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
@@ -64,6 +65,7 @@ enum {
                                                                                                   SPECDEC__BOTH */
     SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
     SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of streams; weights of */
+    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of blocks, (2, taps, embedding) */
     SPECDEC__LAUREL_NORM, /* predictions are (streams, streams, streams), of corrections (streams, streams) */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
@@ -87,7 +89,8 @@ typedef struct specdec__shape {
     int feed_forward;       /* width of the network that every token goes through; 0: there is none */
     int experts;            /* networks of which a token goes through a few; 0: there are none */
     int shared;             /* the network for every token is called a shared expert */
-    int keys_of;            /* number of an earlier layer whose keys and values it reads; -1: it has its own */
+    int keys_of;            /* number of an earlier layer whose keys and values it reads (where all read those of
+                               another model: 0); -1: it has its own */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
     int recurrent;          /* the layer has a state: alone, or beside attention */
@@ -165,8 +168,8 @@ enum {
     SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
-    SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
-                                draft */
+    SPECDEC__READS_STATES,   /* it reads hidden states of another model, and can only draft: see below */
+    SPECDEC__SIGHT,          /* which keys a node sees: see below */
     SPECDEC__TRAITS
 };
 
@@ -187,6 +190,15 @@ typedef struct specdec__architecture {
 /* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context;
    that YaRN makes scores larger by yarn_log_multiplier, not by cosine and sine. */
 enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED, SPECDEC__SHARPENED };
+
+/* Its one layer reads what comes of states next to embeddings (EAGLE-3); what comes of a state and the other model's
+   embedding is the residual stream (assistants); what comes of states is the keys of a text, which layers read that run
+   on embeddings (block drafters). */
+enum { SPECDEC__NO_STATES, SPECDEC__BESIDE_EMBEDDINGS, SPECDEC__AS_STREAM, SPECDEC__AS_KEYS };
+
+/* Those of its view, its ancestors and its own; those of its view alone, which is another model's: it has none; those
+   of its view and of all nodes of the step, which are a block. */
+enum { SPECDEC__SEES_ANCESTORS, SPECDEC__SEES_TEXT, SPECDEC__SEES_BLOCK };
 
 /* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
    every full_attention_interval, or as attention.recurrent_layers says. */
@@ -320,7 +332,16 @@ static const specdec__architecture specdec__architectures[] = {
                         {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
                         {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
+    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)},
+                {SPECDEC__READS_STATES, SPECDEC__BESIDE_EMBEDDINGS}}},
+    {"gemma4-assistant", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                          {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                          {SPECDEC__OTHERS, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000},
+                          {SPECDEC__UNSCALED, 1}, {SPECDEC__SCALES_OUTPUT, 1},
+                          {SPECDEC__READS_STATES, SPECDEC__AS_STREAM}, {SPECDEC__SIGHT, SPECDEC__SEES_TEXT}}},
+    {"dflash", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__OTHERS, 1},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__READS_STATES, SPECDEC__AS_KEYS},
+                {SPECDEC__SIGHT, SPECDEC__SEES_BLOCK}}},
 };
 
 /* What a trait is for an architecture. */
@@ -366,19 +387,43 @@ enum {
 
 #define SPECDEC__MAX_HEADS 8
 #define SPECDEC__MAX_READS 8
+#define SPECDEC__MAX_BLOCK 64 /* tokens that are drafted in one pass, the root's included */
 
-/* What a model whose layer reads states needs beside that layer. The states of a target after so many layers, one
-   behind the other, times `matrix` are what the layer reads, next to embeddings. Or, of a block that predicts (see
-   >>model/nextn), the layer reads `matrix` times the norm of an embedding and, behind it, that of the state. */
+/* What a model that reads states needs beside its layers. The states of a target after so many layers, one behind the
+   other, times `matrix` are what it reads; of an assistant, the target's embedding of a token and the state behind the
+   token before it. Or, of a block that predicts (see >>model/nextn), the layer reads `matrix` times the norm of an
+   embedding and, behind it, that of the state. */
 typedef struct specdec__reads {
     specdec__matrix matrix;         /* (embedding, count * width), or (embedding, embedding + width) */
-    const float *token_norm, *state_norm; /* (embedding), (width): of such a block; else NULL */
+    const float *token_norm, *state_norm; /* (embedding), (width): of a block that predicts; else NULL */
+    const float *after;             /* (embedding) weights of a norm behind the matrix; NULL: none */
+    specdec__matrix out;            /* of an assistant, (width, embedding): of its last norm, what stands for a state */
+    int centroids, nearest;         /* then its output has a row for each of so many centroids, 0: for each token; and
+                                       of a row of states so many of them tell which tokens have logits */
+    const int32_t *order;           /* (vocabulary): the tokens of the first centroid, of the next one, ... */
     const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
     int layers[SPECDEC__MAX_READS]; /* (count) */
     int count, width;               /* width: of the target */
     int norm_first;                 /* the residual stream begins with the norm of what is read */
     int joined;                     /* it is such a block */
 } specdec__reads;
+
+/* What a model that drafts a block in one pass needs beside its layers (DFlash: Chen et al. 2026, arXiv 2602.06036).
+   The block is the root's token and masks behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
+     DSpark:  logits[i] + markov_out markov_in[s]; how far to trust them: sigmoid(trust [state[i], markov_in[s]])
+     DFlash2: of the `candidates` tokens t with the largest logits[i] alone,
+              logits[i][t] + sum over r of before[s][r] (hidden state[i])[r] after[t][r]
+   and in a layer a convolution before and one behind both halves: with h what a half reads, c = conv h, it makes of
+   rows x sums over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
+typedef struct specdec__block {
+    int size, first;               /* its tokens; the row that guesses at the one behind the root: 0, or 1 */
+    int32_t mask;
+    int taps, group;               /* of the convolutions, 0: there are none; dimensions that share weights */
+    specdec__matrix markov_in, markov_out, trust;   /* (vocabulary, rank), (output rows, rank), (1, embedding + rank) */
+    float trust_bias;
+    int candidates;                /* 0: all tokens */
+    specdec__matrix before, after, hidden;          /* (vocabulary, rank), (output rows, rank), (rank, embedding) */
+} specdec__block;
 
 /* Embeddings that each token has for each layer, beside that of the first one. With x0 the latter, layer l reads
        e[l] = (root(width) * row of the table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
@@ -452,6 +497,7 @@ typedef struct specdec_model {
     specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
     const float *output_norm;
     specdec__reads reads;
+    specdec__block block;
     specdec__inputs inputs;
     specdec__streams streams;
     specdec__latent latent_attention;
@@ -486,6 +532,7 @@ enum {
     SPECDEC__DIM_SCALE, /* 1 */
     SPECDEC__DIM_STREAMS, SPECDEC__DIM_PREDICTIONS, SPECDEC__DIM_CORRECTIONS, SPECDEC__DIM_STREAM_NORMS,
     SPECDEC__DIM_LAUREL,
+    SPECDEC__DIM_CONV, SPECDEC__DIM_CONV_BASE,
     SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
     SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
@@ -523,6 +570,8 @@ static const struct {
     {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_E, 0},
     {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_E, 0},
     {"laurel_r.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LAUREL, 0},
+    {"attn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
+    {"ffn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
     {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
     {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
     {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
@@ -597,6 +646,8 @@ static const struct {
     {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__ALWAYS, 0},
     {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__ALWAYS, 0},
     {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
+    {"attn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
+    {"ffn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
     {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
@@ -608,6 +659,7 @@ static const struct {
 /* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
     {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
+    {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_E, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_E, 0},
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
@@ -649,6 +701,18 @@ SPECDEC__INLINE int specdec__model_begins(const specdec__model *m)
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
     return !SPECDEC__PIPE || m->first + m->layers == m->all;
+}
+
+/* What a model is that can only draft; NULL: it is not one, or not bound. */
+static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m)
+{
+    static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
+
+    if (m->speculator)
+        return "heads";
+    return m->block.candidates       ? "DFlash2"
+           : m->block.markov_in.type ? "DSpark"
+                                     : kinds[m->trait[SPECDEC__READS_STATES]];
 }
 
 /* Whether a model can write a text on its own. */

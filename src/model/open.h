@@ -57,7 +57,7 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
 
 #define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
 
-/* Every matrix of a step, by number: those of layers, of streams, that of what is read, that of embeddings for layers,
+/* Every matrix of a step, by number: those of layers, of streams, those of what is read, that of embeddings for layers,
    and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
@@ -66,14 +66,17 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
     return i < in_layers ? &m->layer[i / each].matrix[i % each]
            : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
            : rest == 0   ? &m->reads.matrix
-           : rest == 1   ? &m->inputs.matrix
+           : rest == 1   ? &m->reads.out
+           : rest == 2   ? &m->inputs.matrix
+           : rest == 3   ? &m->block.markov_out
+           : rest == 4   ? &m->block.hidden
                          : &m->output;
 }
 
 /* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 2 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->bare;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)

@@ -90,13 +90,17 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
     specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
+    if (m->block.taps) {
+        size[SPECDEC__DIM_CONV] = 2 * m->block.taps * (m->embedding / m->block.group);
+        size[SPECDEC__DIM_CONV_BASE] = 2 * m->block.taps * m->embedding;
+    }
     size[SPECDEC__DIM_OWN] = s->keys_of < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     if (m->latent_attention.rank && heads)
         specdec__model_latent_sizes(m, s, size);
-    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
+    size[SPECDEC__DIM_READ] = m->embedding * (m->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS ? 2 : 1);
     mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
     specdec__model_mixing_sizes(m, &mixing, size);
 }

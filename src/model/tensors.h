@@ -216,7 +216,9 @@ static specdec_result specdec__model_folded(const specdec__model *m, const char 
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[2] != 1 || t.shape[3] != 1)
+    if (t.shape[1] <= (uint64_t)size && t.shape[2] <= (uint64_t)size) /* rows may be folded once more */
+        t.shape[1] *= t.shape[2];
+    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[3] != 1)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
                              (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], row, size / row);
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));

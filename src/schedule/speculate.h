@@ -121,16 +121,16 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double level = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
+    const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
     const int stays = p->stays != 0, deepest = p->levels - 1;
-    double worth[SPECDEC__MAX_TREE], drafting = 0;
+    double worth[SPECDEC__MAX_TREE], drafting = 0, level = first;
     int n, held, count = 1;
     specdec_result result;
 
     if (!stays)
         p->tree.n = 1;
     p->level = 1;
-    for (*levels = 0;; ++*levels, drafting += level) {
+    for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
         specdec__tune_paths(known, p, p->level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_branch(p, known, plan, drafting, level, specdec__engine_branches(e, p));

@@ -13,17 +13,79 @@
 
 SPECDEC__FOR_SIZE
 
-typedef struct specdec__draft_heads {
+/* What drafters have in common that need the target's state behind the token before the root, and no cache. Their state
+   begins with this. */
+typedef struct specdec__draft_last {
     specdec__levels levels;
-    float *state; /* (texts, embedding): the target's behind a token of each text */
+    int width;    /* of a state */
+    float *state; /* (texts, width): the target's behind a token of each text */
     int *known;   /* (texts): the number of that token; -1: there is none */
+} specdec__draft_last;
+
+typedef struct specdec__draft_heads {
+    specdec__draft_last last;
     specdec__heads heads;
     float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
 } specdec__draft_heads;
 
-static float *specdec__draft_heads_state(const specdec__draft_heads *m, int at)
+static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
 {
-    return m->state + (size_t)at * (size_t)m->heads.context.model->embedding;
+    return m->state + (size_t)at * (size_t)m->width;
+}
+
+static void specdec__draft_last_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    (void)text;
+    if (m->known[at] >= length)
+        m->known[at] = -1;
+}
+
+static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    m->known[at] = m->known[of] < length ? m->known[of] : -1;
+    memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
+}
+
+/* The state behind the token before the root. */
+static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__draft_last *m = (const specdec__draft_last *)d->state;
+
+    return m->known[at] >= 0 && m->known[at] == count - 2;
+}
+
+static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                 specdec_error *error)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    (void)error;
+    if (!heard->state)
+        return SPECDEC_OK;
+    m->known[heard->at] = heard->from + heard->n - 1;
+    memcpy(specdec__draft_last_state(m, heard->at), heard->state, (size_t)m->width * sizeof(float));
+    return SPECDEC_OK;
+}
+
+/* Takes room for the states, and for what levels need. */
+static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
+                                     const specdec__draft_setup *setup, specdec__arena *arena)
+{
+    const int views = setup->room->views;
+    int i;
+
+    specdec__levels_init(&m->levels, model, setup, arena);
+    m->width = width;
+    m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)width);
+    m->known = SPECDEC__TAKE(arena, int, views);
+    for (i = 0; m->known && i < views; i++)
+        m->known[i] = -1;
+    if (m->state) /* the trial reads it before anything was told */
+        memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
 /* Runs a level whose inputs lie in heads.input, and keeps the states, which get the places from `from` on. */
@@ -41,7 +103,7 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
 /* The target's state becomes the input of a level of one row. */
 static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
 {
-    memcpy(m->heads.input, specdec__draft_heads_state(m, at),
+    memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
@@ -50,7 +112,7 @@ static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const spec
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
     specdec__draft_heads_first(m, p->at);
-    m->levels.stride = (size_t)specdec__heads_rows(d->model);
+    m->last.levels.stride = (size_t)specdec__heads_rows(d->model);
     return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
 }
 
@@ -65,12 +127,11 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
 
     if (!d->model->speculator->follow) {
         specdec__draft_heads_first(m, p->at);
-        m->levels.stride = 0;
+        m->last.levels.stride = 0;
         return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int parent = p->tree.parents[candidates[i]];
-        const int place = parent ? 1 + specdec__draft_nodes(&m->levels, p)[parent] : 0;
+        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
 
         tokens[i] = p->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
@@ -78,48 +139,9 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     return specdec__draft_heads_level(m, p->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
-static void specdec__draft_heads_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    (void)text;
-    if (m->known[at] >= length)
-        m->known[at] = -1;
-}
-
-static void specdec__draft_heads_share(specdec__drafter *d, int at, int of, int length)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    m->known[at] = m->known[of] < length ? m->known[of] : -1;
-    memcpy(specdec__draft_heads_state(m, at), specdec__draft_heads_state(m, of),
-           (size_t)d->model->embedding * sizeof(float));
-}
-
 static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
 {
     return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
-}
-
-/* The state behind the token before the root. */
-static int specdec__draft_heads_ready(const specdec__drafter *d, int at, int count)
-{
-    const specdec__draft_heads *m = (const specdec__draft_heads *)d->state;
-
-    return m->known[at] >= 0 && m->known[at] == count - 2;
-}
-
-static specdec_result specdec__draft_heads_follow(specdec__drafter *d, const specdec__heard *heard,
-                                                  specdec_error *error)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    (void)error;
-    if (!heard->state)
-        return SPECDEC_OK;
-    m->known[heard->at] = heard->from + heard->n - 1;
-    memcpy(specdec__draft_heads_state(m, heard->at), heard->state, (size_t)d->model->embedding * sizeof(float));
-    return SPECDEC_OK;
 }
 
 static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -127,30 +149,32 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 {
     specdec__draft_heads counted, *m = SPECDEC__TAKE(arena, specdec__draft_heads, 1);
     const specdec__model *target = setup->target->model, *model = d->model;
-    const int views = setup->room->views, size = setup->config->tree_size;
-    int i;
+    const int size = setup->config->tree_size;
 
     d->state = m;
     m = m ? m : &counted;
+    if (specdec__model_writes(model))
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
+                             specdec__model_name(model));
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
     d->levels = model->guesses;
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__draft_last_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
-    m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)model->embedding);
-    m->known = SPECDEC__TAKE(arena, int, views);
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
-    for (i = 0; m->known && i < views; i++)
-        m->known[i] = -1;
-    if (m->state) /* the trial reads it before anything was told */
-        memset(m->state, 0, (size_t)views * (size_t)model->embedding * sizeof *m->state);
-    m->levels.logits = m->heads.logits;
-    m->levels.begin = specdec__draft_heads_begin;
-    m->levels.run = specdec__draft_heads_run;
+    m->last.levels.logits = m->heads.logits;
+    m->last.levels.begin = specdec__draft_heads_begin;
+    m->last.levels.run = specdec__draft_heads_run;
     return SPECDEC_OK;
 }
+
+static const specdec__drafter_kind specdec__draft_heads_kind = {
+    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
+    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_last_ready, specdec__draft_last_follow, NULL, NULL,
+    NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED

@@ -18,7 +18,6 @@
 #include "draft.h"
 #include "levels.h"
 #include "draft_model.h"
-#include "draft_heads.h"
 
 SPECDEC__FOR_SIZE
 
@@ -160,14 +159,6 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
-/* A token costs what the weights do that it passes. */
-static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    const size_t borrowed = d->model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows;
-
-    return (double)(d->model->weight_bytes + borrowed) / (double)target->weight_bytes;
-}
-
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
@@ -239,9 +230,6 @@ static specdec_result specdec__draft_layer_check(const specdec__model *m, const 
 {
     int i;
 
-    if (!m->reads.count)
-        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             specdec__model_name(m));
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
@@ -277,7 +265,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
                                                              again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
-    specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
+    specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
@@ -297,6 +285,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
+    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_layer_begin;
     m->levels.run = specdec__draft_layer_run;
     return SPECDEC_OK;
@@ -305,19 +294,13 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1, 0};
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1, 1};
-
-static const specdec__drafter_kind specdec__draft_heads_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
-    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
 
 SPECDEC__FOR_SPEED

@@ -157,12 +157,6 @@ static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int 
     m->skipped[at] = 0;
 }
 
-/* A token costs what its weights do. */
-static double specdec__draft_model_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    return (double)d->model->weight_bytes / (double)target->weight_bytes;
-}
-
 static int specdec__draft_model_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
@@ -226,6 +220,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
+    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_model_begin;
     m->levels.run = specdec__draft_model_run;
     return SPECDEC_OK;
@@ -243,9 +238,9 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
-    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
-    specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
+    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
+    specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
-    NULL, NULL, 1, 0};
+    NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED

@@ -8,6 +8,8 @@
 #include "draft_model.h"
 #include "draft_heads.h"
 #include "draft_layer.h"
+#include "draft_assistant.h"
+#include "draft_block.h"
 #include "draft_ngram.h"
 #include "draft_forced.h"
 #include "draft_recall.h"
@@ -30,6 +32,19 @@ static const struct {
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
+
+/* The kinds that draft with models that read states, by how they do. */
+static const specdec__drafter_kind *const specdec__drafter_files[] = {
+    NULL, SPECDEC__HEADS ? &specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? &specdec__draft_assistant_kind : NULL,
+    SPECDEC__HEADS ? &specdec__draft_block_kind : NULL};
+
+/* The kind that drafts with a model, whichever kind the caller has named: that follows from the file. */
+static const specdec__drafter_kind *specdec__drafter_of(const specdec__drafter_kind *named, const specdec__model *model)
+{
+    const specdec__drafter_kind *kind = model ? specdec__drafter_files[model->trait[SPECDEC__READS_STATES]] : NULL;
+
+    return kind && named != &specdec__draft_recall_kind ? kind : named;
+}
 
 /* The kind that a caller names; NULL for "auto" and "off", and for one that was left out. */
 static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)

@@ -4,6 +4,7 @@
 
 #pragma once
 #include "../base/base.h"
+#include "../base/os.h"
 #include "../base/op.h"
 #include "../text/load.h"
 #include "../model/model.h"
@@ -13,6 +14,7 @@
 #include "row.h"
 #include "tree.h"
 #include "draft.h"
+#include "short.h"
 #include "constrained.h"
 
 SPECDEC__FOR_SIZE
@@ -22,13 +24,17 @@ typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
+    specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
+    specdec__context *context; /* what runs */
     const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
     int id_count;
     float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
+    int runs;          /* levels of the tree at hand, but for the root */
     int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
     int capacity;
     const float *logits; /* rows of what was run last, `stride` floats apart */
     size_t stride;
+    const float *trust;  /* how probable the drafter thinks it that any token of a row comes; NULL: it does not know */
     /* Makes ready for a text's proposal; row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
     /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
@@ -120,6 +126,14 @@ static int specdec__draft_path(const specdec__proposal *p, int node)
 SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const specdec__proposal *p)
 {
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
+}
+
+/* The place of a candidate's parent: 0: it is the root; else 1 + where it is among what was run. */
+SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
+{
+    const int parent = p->tree.parents[candidate];
+
+    return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
 }
 
 /* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
@@ -234,7 +248,7 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
         specdec__tree_put(&p->tree, at, node, i + 1);
         p->tokens[at] = best[i].token;
         p->depth[at] = p->depth[node] + 1;
-        p->share[at] = weight[i] / total;
+        p->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
         p->extended[at] = 0;
         specdec__draft_nodes(m, p)[at] = -1;
     }
@@ -247,14 +261,37 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     specdec__levels *m = (specdec__levels *)d->state;
     int32_t *nodes = specdec__draft_nodes(m, p);
     specdec_result result;
+    double start;
     int i;
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
+    start = m->own ? specdec__os_seconds() : 0;
     result = m->run(d, p, candidates, from, count, error);
+    if (m->own && !result) {
+        specdec__short_see(m->own, specdec__os_seconds() - start);
+        m->runs++;
+    }
     for (i = 0; result && i < count; i++)
         nodes[candidates[i]] = -1;
     return result;
+}
+
+/* A tree is begun: with which rows of the output matrix it is drafted. */
+static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
+{
+    specdec__short *s = m->own;
+
+    specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
+    s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
+    m->runs = 0;
+    specdec__short_choose(s, 4 * p->patience);
+    if (s->on)
+        specdec__short_copy(s);
+    m->ids = s->on ? s->ids : NULL;
+    m->id_count = s->on ? s->matrix.rows : 0;
+    m->context->output = s->on ? &s->matrix : s->full;
+    m->stride = (size_t)m->context->output->rows;
 }
 
 /* Row 0 becomes the root's, and nothing else has been run. */
@@ -265,6 +302,8 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
     memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
     m->chooser.sampling = p->sampling;
     m->chooser.constrained = p->constrained;
+    if (m->own)
+        specdec__levels_shorten(m, p);
     return m->begin(d, p, error);
 }
 
@@ -384,6 +423,8 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     const specdec__model *target = setup->target->model;
     int i;
 
+    m->trust = NULL;
+    m->own = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
@@ -397,6 +438,48 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
         m->whole[i] = specdec__float_from_bits(0xff800000u);
     m->capacity = setup->capacity;
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
+}
+
+/* What a level reads, in bytes of weights, with all rows of the output matrix. */
+static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
+{
+    return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
+}
+
+/* The same in levels of the target; less where there is a short vocabulary. */
+static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    const specdec__levels *m = (const specdec__levels *)d->state;
+    double bytes = (double)specdec__levels_bytes(d->model, target);
+
+    if (m && m->own)
+        bytes -= (double)m->own->full->row_bytes * (m->own->full->rows - m->own->matrix.rows);
+    return bytes / (double)target->weight_bytes;
+}
+
+/* Takes a short vocabulary for a drafter that runs a context, where that may pay, or was asked for. */
+static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
+                                       specdec__arena *arena)
+{
+    const specdec__model *target = setup->target->model;
+    const size_t level = specdec__levels_bytes(c->model, target);
+    const int rows = m->id_count ? 0 : specdec__short_rows(c->output, setup->config->draft_vocabulary, level);
+    specdec__short counted, *s;
+    int i;
+
+    m->own = NULL;
+    if (!rows)
+        return;
+    s = SPECDEC__TAKE(arena, specdec__short, 1);
+    m->own = s;
+    memset(&counted, 0, sizeof counted);
+    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->views, level, &target->vocab, arena);
+    if (s)
+        s->always = setup->config->draft_vocabulary > 0;
+    m->context = c;
+    m->whole = SPECDEC__TAKE(arena, float, m->vocab);
+    for (i = 0; m->whole && i < m->vocab; i++)
+        m->whole[i] = specdec__float_from_bits(0xff800000u);
 }
 
 SPECDEC__FOR_SPEED

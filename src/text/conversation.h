@@ -10,6 +10,7 @@
 #include "template_method.h"
 #include "template_run.h"
 #include "answer.h"
+#include "splitter.h"
 #include "chat.h"
 
 SPECDEC__FOR_SIZE

@@ -143,7 +143,7 @@ static peer_sampler *ask(int kind, specdec_sampling *s, const void *vocab)
     }
 }
 
-/* --- where the sets differ: by how much, in exact arithmetic ------------------------------------------------------- */
+/* --- where the sets differ: whose is the exact one ---------------------------------------------------------------- */
 
 static long double apart[MOST]; /* |log p - the mean of log p| */
 
@@ -154,27 +154,23 @@ static int by_distance(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* How far, as a share of probability or of a logit, a token of a row is from being kept where it is not, or the reverse:
-   top_n_sigma: its logit from the limit; typ_p: the sum up to it, or without it, from the wanted one, or its distance from
-   that of the last that is kept. What both sides add up as floats is known to about 1e-6. */
-static long double margin(int kind, const specdec_sampling *s, const float *row, int size, int token)
+/* What top_n_sigma or typ_p keeps of a row in exact arithmetic: keep (size). */
+static void exactly(int kind, const specdec_sampling *s, const float *row, int size, int *keep)
 {
     static int order[MOST];
-    long double best = row[0], mean = 0, variance = 0, total = 0, sum = 0, before, gap, found;
-    int i, last = -1, place = 0;
+    long double best = row[0], mean = 0, variance = 0, total = 0, sum = 0;
+    int i;
 
     for (i = 0; i < size; i++) {
         mean += (long double)row[i] / size;
         best = row[i] > best ? (long double)row[i] : best;
     }
-    if (kind == 2) {
-        for (i = 0; i < size; i++)
-            variance += (row[i] - mean) * (row[i] - mean) / size;
-        gap = row[token] - (best - (long double)s->top_n_sigma * sqrtl(variance));
-        return (gap < 0 ? -gap : gap) / best;
-    }
-    for (i = 0; i < size; i++)
+    for (i = 0; i < size; i++) {
+        variance += (row[i] - mean) * (row[i] - mean) / size;
         total += expl(row[i] - best);
+    }
+    for (i = 0; kind == 2 && i < size; i++)
+        keep[i] = row[i] >= best - (long double)s->top_n_sigma * sqrtl(variance);
     for (mean = 0, i = 0; i < size; i++)
         mean += expl(row[i] - best) / total * (row[i] - best - logl(total));
     for (i = 0; i < size; i++) {
@@ -182,16 +178,20 @@ static long double margin(int kind, const specdec_sampling *s, const float *row,
         order[i] = i;
     }
     qsort(order, (size_t)size, sizeof *order, by_distance);
-    for (i = 0; i < size && last < 0; i++)
-        if ((sum += expl(row[order[i]] - best) / total) > (long double)s->typical_p)
-            last = order[i];
-    for (sum = 0; order[place] != token; place++)
-        sum += expl(row[order[place]] - best) / total;
-    before = fabsl(sum - (long double)s->typical_p);
-    gap = fabsl(sum + expl(row[token] - best) / total - (long double)s->typical_p);
-    found = last < 0 ? 1 : fabsl(apart[token] - apart[last]);
-    gap = before < gap ? before : gap;
-    return last != token && found < gap ? found : gap;
+    for (i = 0; kind != 2 && i < size; i++) {
+        keep[order[i]] = sum <= (long double)s->typical_p;
+        sum += expl(row[order[i]] - best) / total;
+    }
+}
+
+/* Tokens that one keeps and the other does not. */
+static int differ(const float *kept, const int *keep, int size)
+{
+    int i, count = 0;
+
+    for (i = 0; i < size; i++)
+        count += (kept[i] > -INFINITY) != keep[i];
+    return count;
 }
 
 int main(int argc, char **argv)
@@ -231,7 +231,7 @@ int main(int argc, char **argv)
         return 1;
     }
     for (kind = 0; kind < KINDS; kind++) {
-        int sets = 0, logits = 0, near = 0, kept = 0, rounding = 0;
+        int sets = 0, logits = 0, near = 0, kept = 0, exact = 0;
         peer_sampler *sampler = NULL;
         specdec_sampling s;
 
@@ -298,17 +298,12 @@ int main(int argc, char **argv)
                 }
             }
             if (set && (kind == 2 || kind == 4)) {
-                long double widest = 0;
+                static int keep[MOST];
 
-                for (i = 0; i < size; i++)
-                    if ((mine[i] > -INFINITY) != (theirs[i] > -INFINITY)) {
-                        const long double gap = margin(kind, &s, row, size, i);
-
-                        widest = gap > widest ? gap : widest;
-                    }
-                rounding += widest < 2e-6L;
-                printf("%s: row %d of %d tokens: %d kept, theirs %d; %d differ, which in exact arithmetic are %.1Le from the limit\n",
-                       names[kind], round, size, list.count, (int)array.size, set, widest);
+                exactly(kind, &s, row, size, keep);
+                exact += !differ(mine, keep, size);
+                printf("%s: row %d of %d tokens: %d tokens differ; in exact arithmetic %d of ours and %d of theirs would\n", names[kind], round,
+                       size, set, differ(mine, keep, size), differ(theirs, keep, size));
             }
             near += set == 1;
             sets += set > 0;
@@ -325,7 +320,7 @@ int main(int argc, char **argv)
                 printf("\n");
             }
         }
-        printf("%-12s %d rows: %d other sets (%d of these by one token, %d where floats round), %d with other logits\n", names[kind], rows, sets, near, rounding, logits);
+        printf("%-12s %d rows: %d other sets (%d of these by one token, %d where ours is the exact set), %d with other logits\n", names[kind], rows, sets, near, exact, logits);
         fflush(stdout);
         bad += sets - near + logits > 0;
     }

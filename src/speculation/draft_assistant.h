@@ -1,0 +1,282 @@
+/* =====================================================================================================================
+ * >>speculation/draft_assistant: an assistant as a drafter: layers that read the target's own keys and values.
+ *
+ *
+ * Gemma 4's. Of token p and what stands for the target's state behind token p - 1 it makes the logits of token p + 1
+ * and what stands for the state behind token p. All its queries, in whatever level, have the position of the root,
+ * which is the first that the target has no key of.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/pool.h"
+#include "../quant/table.h"
+#include "../model/model.h"
+#include "../cache/kv.h"
+#include "../forward/context.h"
+#include "../forward/multiply.h"
+#include "../forward/rows.h"
+#include "../forward/step.h"
+#include "sample.h"
+#include "tree.h"
+#include "draft.h"
+#include "levels.h"
+#include "draft_heads.h"
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_assistant {
+    specdec__draft_last last;
+    const specdec__context *target;
+    float *inner;   /* (1 + tree size, stride of states): what stands for the state behind the root, behind candidates
+                       by their places */
+    float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
+    int place, n;   /* of the level under way: where its states go, and how many they are */
+    /* where centroids tell which tokens have logits; else NULL */
+    float *rows;    /* (tree size, vocab): logits */
+    float *row;     /* (threads, embedding): a row of the output */
+    specdec_candidate *nearest; /* (tree size, centroids that are looked at): those of rows; -1: none */
+    specdec__context context;
+} specdec__draft_assistant;
+
+static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
+{
+    return (size_t)specdec__forward_stride(m->context.model->reads.width);
+}
+
+/* Row i of a level: the target's embedding of a token, and behind it a state. */
+static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int32_t token, const float *state)
+{
+    const specdec__reads *reads = &m->context.model->reads;
+    const specdec__matrix *table = m->target->embedding;
+    float *row = m->reads + (size_t)i * (size_t)specdec__forward_read_stride(m->context.model);
+
+    specdec__quant_to_float(table->type, table->file + (size_t)token * table->row_bytes, (size_t)reads->width, row);
+    m->target->kernels->scale(row, m->target->model->fact[SPECDEC__EMBEDDING_SCALE], reads->width);
+    memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
+}
+
+/* The sum of products of two rows (count, a multiple of 8). Canonical: eight partial sums, then in order. */
+static float specdec__draft_assistant_product(const float *a, const float *b, int count)
+{
+    float sums[8] = {0}, sum = 0;
+    int i, j;
+
+    for (i = 0; i < count; i += 8)
+        for (j = 0; j < 8; j++)
+            sums[j] += a[i + j] * b[i + j];
+    for (j = 0; j < 8; j++)
+        sum += sums[j];
+    return sum;
+}
+
+/* The logits of row i's tokens of its k-th nearest centroid, or none of them any more. */
+static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+{
+    const specdec__context *c = &m->context;
+    const specdec__model *model = c->model;
+    const specdec__matrix *head = &model->token_embedding;
+    const int centroid = m->nearest[i * model->reads.nearest + k].token;
+    const int size = model->vocab_size / model->reads.centroids, width = model->embedding;
+    float *row = m->row + (size_t)thread * (size_t)width;
+    int at;
+
+    for (at = centroid * size; centroid >= 0 && at < (centroid + 1) * size; at++) {
+        const int32_t token = model->reads.order[at];
+        float *out = m->rows + (size_t)i * (size_t)model->vocab_size + (size_t)token;
+
+        *out = specdec__float_from_bits(0xff800000u);
+        if (!keep)
+            continue;
+        specdec__quant_to_float(head->type, head->file + (size_t)token * head->row_bytes, (size_t)width, row);
+        *out = specdec__draft_assistant_product(row, c->h + (size_t)i * (size_t)c->e, width);
+    }
+}
+
+/* A thread's share of the logits of a level by its logits of centroids, which lie where those of tokens would. */
+static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
+{
+    specdec__context *c = &m->context;
+    const int nearest = c->model->reads.nearest, items = m->n * nearest;
+    int i, k, from, end = 0;
+
+    for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
+        for (k = 0; k < nearest; k++)
+            specdec__draft_assistant_cluster(m, thread, i, k, 0);
+        specdec__sample_greedy(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows, nearest,
+                               m->nearest + i * nearest);
+    }
+    if (specdec__pool_barrier(c->pool))
+        return;
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++)
+            specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
+}
+
+/* A thread's share of the states that a level makes of its last norm, and of logits that centroids choose. */
+static void specdec__draft_assistant_worker(void *argument, int thread)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
+    specdec__context *c = &m->context;
+    specdec__input in = specdec__forward_input(c->h, m->n, c->e, NULL);
+    specdec__output t;
+
+    t.matrix = &c->model->reads.out;
+    t.bias = NULL;
+    t.stride = specdec__draft_assistant_stride(m);
+    t.out = m->inner + (size_t)m->place * t.stride;
+    if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
+        specdec__draft_assistant_narrow(m, thread);
+}
+
+/* Runs n rows that have been put, behind the text of a proposal; their states get the places from `place` on. */
+static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
+                                                     int n, specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    /* it only reads the target's view */
+    specdec__batch batch = specdec__forward_alone(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec_result result;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        c->tokens[i] = 0; /* its embedding is not looked at */
+        c->parents[i] = -1;
+    }
+    c->reads = m->reads;
+    result = specdec__forward(c, &batch, error);
+    c->reads = NULL;
+    if (result)
+        return result;
+    m->place = place;
+    m->n = n;
+    return specdec__pool_run(c->pool, c->threads, specdec__draft_assistant_worker, m)
+               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
+               : SPECDEC_OK;
+}
+
+/* Nothing can be said before the target has keys: in the trial. */
+static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
+                                                     specdec_error *error)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
+
+    if (!p->view || p->view->length < 1 || p->view->length != p->count - 1)
+        return SPECDEC_ERROR_FULL;
+    specdec__draft_assistant_put(m, 0, p->tokens[0], specdec__draft_last_state(&m->last, p->at));
+    return specdec__draft_assistant_level(m, p, 0, 1, error);
+}
+
+static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__proposal *p,
+                                                   const int32_t *candidates, int from, int count,
+                                                   specdec_error *error)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+
+        specdec__draft_assistant_put(m, i, p->tokens[candidates[i]],
+                                     m->inner + (size_t)place * specdec__draft_assistant_stride(m));
+    }
+    return specdec__draft_assistant_level(m, p, 1 + from, count, error);
+}
+
+/* The last state, and all keys before the root. */
+static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__view *view = d->proposals[at].view;
+
+    return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
+}
+
+/* Does a model read the keys of this target? */
+static specdec_result specdec__draft_assistant_check(const specdec__model *m, const specdec__model *target,
+                                                     specdec_error *error)
+{
+    int i;
+
+    if (m->reads.width != target->embedding)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
+                             m->reads.width, target->embedding);
+    if (target->layers < 2 || target->mixing.kind || target->latent_attention.rank)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
+                             "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
+    for (i = 0; i < m->layers; i++) {
+        const specdec__shape s = specdec__model_layer_shape(m, i);
+        const int windowed = s.span == SPECDEC__WINDOW, from = target->layers - 1 - windowed;
+        const specdec__shape keys = specdec__model_layer_shape(target, from);
+
+        if (keys.kv_heads != s.kv_heads || keys.key_dim != s.key_dim || keys.value_dim != s.value_dim)
+            return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "layer %d of the draft reads %d heads of %d keys and "
+                                 "%d values, the target's layer %d has %d of %d and %d", i, s.kv_heads, s.key_dim,
+                                 s.value_dim, from, keys.kv_heads, keys.key_dim, keys.value_dim);
+        if (keys.span != s.span || (windowed && m->window > target->window))
+            return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "layer %d of the draft sees a window of %d keys, the "
+                                 "target's layer %d one of %d (0: all keys)", i, windowed ? m->window : 0, from,
+                                 keys.span == SPECDEC__WINDOW ? target->window : 0);
+    }
+    return SPECDEC_OK;
+}
+
+/* What centroids need; without them, rows of a short vocabulary, where that may pay. */
+static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                          specdec__arena *arena)
+{
+    const specdec__model *model = m->context.model;
+    const int size = setup->config->tree_size;
+    const size_t all = (size_t)size * (size_t)model->vocab_size;
+    size_t i;
+
+    m->rows = m->row = NULL;
+    if (!model->reads.centroids) {
+        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
+        return;
+    }
+    m->rows = SPECDEC__TAKE(arena, float, all);
+    m->row = SPECDEC__TAKE(arena, float, (size_t)setup->threads * (size_t)model->embedding);
+    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest);
+    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest; i++)
+        m->nearest[i].token = -1;
+    for (i = 0; m->rows && i < all; i++)
+        m->rows[i] = specdec__float_from_bits(0xff800000u);
+    m->last.levels.logits = m->rows;
+    m->last.levels.stride = (size_t)model->vocab_size;
+}
+
+static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                    specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_assistant counted, *m = SPECDEC__TAKE(arena, specdec__draft_assistant, 1);
+    const specdec__context *target = setup->target;
+    specdec__room room = *setup->room;
+    const int size = setup->config->tree_size;
+    specdec_result result = specdec__draft_assistant_check(d->model, target->model, error);
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+        return result;
+    room.most = size;
+    m->target = target;
+    specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
+    specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
+                          target->kv.type, &room, size, arena);
+    m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
+    m->last.levels.logits = m->context.logits;
+    m->last.levels.stride = (size_t)m->context.output->rows;
+    specdec__draft_assistant_rows(m, setup, arena);
+    m->last.levels.begin = specdec__draft_assistant_begin;
+    m->last.levels.run = specdec__draft_assistant_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_assistant_kind = {
+    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
+    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+
+SPECDEC__FOR_SPEED

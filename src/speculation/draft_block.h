@@ -1,0 +1,418 @@
+/* =====================================================================================================================
+ * >>speculation/draft_block: blocks of tokens, drafted in one pass, as a drafter: DFlash, DFlash2, DSpark.
+ *
+ *
+ * Layers run over a block, the root and masks behind it, whose tokens see the keys of the whole text and each other.
+ * The text's keys are made of the target's states behind each token, as soon as these are heard of; those of a block
+ * are given up with it. A row of the block says which token stands at its place: one level of a tree each, by itself
+ * (DFlash) or behind the token before it (DSpark, DFlash2), so that second choices are branches.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/op.h"
+#include "../base/pool.h"
+#include "../quant/table.h"
+#include "../kernel/kernel.h"
+#include "../model/model.h"
+#include "../cache/kv.h"
+#include "../cache/reserve.h"
+#include "../forward/context.h"
+#include "../forward/multiply.h"
+#include "../forward/rows.h"
+#include "../forward/step.h"
+#include "sample.h"
+#include "tree.h"
+#include "draft.h"
+#include "levels.h"
+#include "draft_model.h"
+#include "draft_layer.h"
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_block {
+    specdec__levels levels;
+    specdec__view *views; /* (texts, then kept sequences): keys of tokens whose states were heard of */
+    float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
+    float *rows;          /* (tree size, vocab): logits behind a token; NULL: those of the block do */
+    float *narrow;        /* (output rows): of one of them */
+    float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
+    float *row;           /* (rank or embedding + rank): a row of a table */
+    float *trust;         /* (tree size): of rows */
+    specdec_candidate *best; /* (block, candidates): of rows, best first */
+    int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
+    int place, n;         /* of a product under way: what it is of, and how many rows */
+    specdec__context context;
+} specdec__draft_block;
+
+/* Row number i of those that the drafts begin with: its logits. */
+static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
+{
+    return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
+}
+
+/* A row of a table of weights becomes floats. */
+static void specdec__draft_block_look_up(const specdec__matrix *table, int row, float *out)
+{
+    specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
+}
+
+/* The row of a table with as many rows as the output, or the vocabulary, that stands for a token; -1: there is none. */
+static int specdec__draft_block_find(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
+{
+    const specdec__model *model = m->context.model;
+    int i = 0;
+
+    if (!model->ids || table->rows != model->id_count)
+        return token < table->rows ? token : -1;
+    while (i < model->id_count && model->ids[i] != token)
+        i++;
+    return i < model->id_count ? i : -1;
+}
+
+static float specdec__draft_block_product(const float *a, const float *b, int count)
+{
+    float sum = 0;
+    int i;
+
+    for (i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* --- DSpark ------------------------------------------------------------------------------------------------------- */
+
+/* A thread's share of what tokens add to rows. */
+static void specdec__draft_block_markov_worker(void *argument, int thread)
+{
+    specdec__draft_block *m = (specdec__draft_block *)argument;
+    const specdec__block *b = &m->context.model->block;
+    specdec__input in = specdec__forward_input(m->ranks, m->n, specdec__forward_stride(b->markov_in.columns), NULL);
+    specdec__output t;
+
+    t.matrix = &b->markov_out;
+    t.bias = NULL;
+    t.out = m->rows;
+    t.stride = (size_t)m->levels.stride;
+    specdec__forward_project(&m->context, thread, &in, &t, 1);
+}
+
+/* How far row i of the block is to be trusted behind a token whose row of markov_in this is. */
+static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
+{
+    const specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    const int width = c->model->embedding;
+    float sum;
+
+    specdec__draft_block_look_up(&b->trust, 0, m->row);
+    sum = specdec__draft_block_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
+          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->trust_bias;
+    return 1 / (1 + specdec__exp(-sum));
+}
+
+/* Row i of the block behind each of tokens[n]. */
+static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                  specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    const size_t stride = (size_t)specdec__forward_stride(b->markov_in.columns);
+    const float *own = specdec__draft_block_row(m, i);
+    const int outputs = c->output->rows, all = b->markov_out.rows != outputs;
+    int k, r, at;
+
+    memset(m->ranks, 0, (size_t)n * stride * sizeof *m->ranks);
+    for (k = 0; k < n; k++) {
+        at = specdec__draft_block_find(m, &b->markov_in, tokens[k]);
+        if (at >= 0)
+            specdec__draft_block_look_up(&b->markov_in, at, m->ranks + (size_t)k * stride);
+        if (m->trust)
+            m->trust[k] = specdec__draft_block_trust(m, i, m->ranks + (size_t)k * stride);
+    }
+    m->n = n;
+    if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    for (k = 0; k < n; k++) {
+        float *row = m->rows + (size_t)k * m->levels.stride;
+
+        for (r = 0; r < outputs; r++)
+            m->narrow[r] = own[r] + row[all ? c->model->ids[r] : r];
+        memcpy(row, m->narrow, (size_t)outputs * sizeof *row);
+    }
+    return SPECDEC_OK;
+}
+
+/* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
+
+/* A thread's share of what the selector makes of the block's states. */
+static void specdec__draft_block_selector_worker(void *argument, int thread)
+{
+    specdec__draft_block *m = (specdec__draft_block *)argument;
+    const specdec__block *b = &m->context.model->block;
+    specdec__input in = specdec__forward_input(m->context.h, m->n, m->context.e, NULL);
+    specdec__output t;
+
+    t.matrix = &b->hidden;
+    t.bias = NULL;
+    t.out = m->ranks;
+    t.stride = (size_t)specdec__forward_stride(b->hidden.rows);
+    specdec__forward_project(&m->context, thread, &in, &t, 1);
+}
+
+/* The candidates of n rows of the block. */
+static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n, specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const int k = c->model->block.candidates;
+    int i;
+
+    m->n = n;
+    if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_selector_worker, m))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    for (i = 0; i < n; i++)
+        specdec__sample_greedy(c->kernels, specdec__draft_block_row(m, i), c->output->rows, k,
+                               m->best + (size_t)i * (size_t)k);
+    return SPECDEC_OK;
+}
+
+/* Row i of the block behind each of tokens[n]: its candidates alone have logits. */
+static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
+{
+    const specdec__model *model = m->context.model;
+    const specdec__block *b = &model->block;
+    const int rank = b->hidden.rows;
+    const float *own = specdec__draft_block_row(m, i);
+    const float *hidden = m->ranks + (size_t)i * (size_t)specdec__forward_stride(rank);
+    int k, j, r, at;
+
+    for (k = 0; k < n; k++) {
+        float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
+
+        at = specdec__draft_block_find(m, &b->before, tokens[k]);
+        memset(before, 0, (size_t)rank * sizeof *before);
+        if (at >= 0)
+            specdec__draft_block_look_up(&b->before, at, before);
+        for (r = 0; r < rank; r++)
+            before[r] *= hidden[r];
+        for (j = 0; j < b->candidates; j++) {
+            int32_t *set = &m->set[k * b->candidates + j];
+
+            if (*set >= 0)
+                row[*set] = specdec__float_from_bits(0xff800000u);
+        }
+        for (j = 0; j < b->candidates; j++) {
+            const int32_t out = m->best[i * b->candidates + j].token;
+
+            m->set[k * b->candidates + j] = out;
+            at = model->ids && b->after.rows != model->id_count ? model->ids[out] : out;
+            specdec__draft_block_look_up(&b->after, at, after);
+            row[out] = own[out] + specdec__draft_block_product(before, after, rank);
+        }
+    }
+}
+
+/* --- the drafter -------------------------------------------------------------------------------------------------- */
+
+/* Row i of those that the drafts begin with becomes the rows of what stands behind each of tokens[n]. */
+static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                  specdec_error *error)
+{
+    if (!m->rows) { /* the same behind all */
+        m->levels.logits = specdec__draft_block_row(m, i);
+        return SPECDEC_OK;
+    }
+    if (!m->context.model->block.candidates)
+        return specdec__draft_block_markov(m, i, tokens, n, error);
+    specdec__draft_block_scores(m, i, tokens, n);
+    return SPECDEC_OK;
+}
+
+/* Runs a block behind the text of a proposal, for as many of its rows as the tree may have levels. */
+static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
+                                                specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    specdec__view *view = &m->views[p->at];
+    const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
+    const int rows = specdec__min_int(b->size - b->first, deepest);
+    specdec__batch batch = specdec__forward_alone(c, view, 0, b->size);
+    specdec_result result;
+    int i;
+
+    for (i = 0; i < b->size; i++) {
+        c->tokens[i] = i ? b->mask : p->tokens[0];
+        c->parents[i] = i - 1;
+        c->wanted[i] = i >= b->first && i < b->first + rows;
+    }
+    batch.wanted = c->wanted;
+    result = specdec__forward(c, &batch, error);
+    specdec__view_unreserve(view, &c->kv);
+    return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
+}
+
+/* In the trial nothing was heard: the block is the whole text. */
+static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    specdec__view *view = &m->views[p->at];
+    specdec_result result;
+
+    if (view->length > p->count - 1)
+        specdec__view_truncate(view, &m->context.kv, p->count - 1);
+    result = specdec__draft_block_pass(m, p, error);
+    return result ? result : specdec__draft_block_behind(m, 0, p->tokens, 1, error);
+}
+
+static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__proposal *p,
+                                               const int32_t *candidates, int from, int count, specdec_error *error)
+{
+    int32_t tokens[SPECDEC__MAX_TREE];
+    int i;
+
+    (void)from;
+    for (i = 0; i < count; i++)
+        tokens[i] = p->tokens[candidates[i]];
+    return specdec__draft_block_behind((specdec__draft_block *)d->state, p->depth[candidates[0]], tokens, count, error);
+}
+
+static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+
+    (void)text;
+    specdec__view_truncate(&m->views[at], &m->context.kv, length);
+}
+
+static void specdec__draft_block_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    const int keys = specdec__min_int(length, m->views[of].length);
+
+    if (!specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
+        specdec__view_truncate(&m->views[at], &m->context.kv, 0);
+}
+
+static int specdec__draft_block_ready(const specdec__drafter *d, int at, int count)
+{
+    return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
+}
+
+static int specdec__draft_block_heard(const specdec__drafter *d, int at)
+{
+    return ((const specdec__draft_block *)d->state)->views[at].length;
+}
+
+/* Makes keys of the states that are new. A text some of whose states were missed is not drafted for, until it is
+   cut. */
+static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                  specdec_error *error)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    specdec__view *view = &m->views[heard->at];
+    const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
+    const size_t stride = (size_t)specdec__forward_read_stride(d->model);
+    const int end = heard->from + heard->n;
+    specdec_result result = SPECDEC_OK;
+    int i, from, to;
+
+    for (from = view->length; !result && from >= heard->from && from < end; from = to) {
+        specdec__rows rows = specdec__forward_wanted(end);
+
+        to = specdec__min_int(end, from + m->context.most);
+        for (i = from - heard->from; i < to - heard->from; i++) {
+            const int node = heard->first + (heard->path ? heard->path[i] : i);
+
+            memcpy(m->reads + (size_t)(i + heard->from - from) * stride, d->taps.out + (size_t)node * width,
+                   width * sizeof *m->reads);
+        }
+        rows.reads = m->reads;
+        rows.reads_from = from;
+        result = specdec__forward_text(&m->context, view, heard->text, to, m->context.most, &rows, NULL, error);
+    }
+    return result;
+}
+
+/* What rows behind tokens need. */
+static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+{
+    const specdec__model *model = m->context.model;
+    const specdec__block *b = &model->block;
+    const int wide = specdec__max_int(m->context.output->rows, b->markov_out.rows);
+    const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
+    size_t i;
+
+    m->levels.stride = 0;
+    if (!rank)
+        return;
+    m->levels.stride = (size_t)wide;
+    m->rows = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)wide + 15);
+    m->narrow = SPECDEC__TAKE(arena, float, m->context.output->rows);
+    m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
+                                               (size_t)specdec__forward_stride(rank));
+    m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
+    m->trust = b->trust.type ? SPECDEC__TAKE(arena, float, size) : NULL;
+    m->levels.trust = m->trust;
+    m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
+    m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
+    for (i = 0; m->set && i < (size_t)size * (size_t)b->candidates; i++)
+        m->set[i] = -1;
+    for (i = 0; m->rows && b->candidates && i < (size_t)size * (size_t)wide; i++)
+        m->rows[i] = specdec__float_from_bits(0xff800000u);
+    m->levels.logits = m->rows;
+}
+
+static specdec_result specdec__draft_block_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_block counted, *m = SPECDEC__TAKE(arena, specdec__draft_block, 1);
+    const specdec__context *target = setup->target;
+    const specdec__model *model = d->model;
+    const specdec__block *b = &model->block;
+    const size_t stride = (size_t)specdec__forward_read_stride(model);
+    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    const int places = setup->room->views + setup->room->kept;
+    specdec__room room = *setup->room;
+    specdec__view counted_view;
+    int i;
+
+    d->state = m;
+    m = m ? m : &counted;
+    memset(m, 0, sizeof *m);
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+        return result;
+    if (b->mask >= target->model->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft's mask is token %d, the target has %d",
+                             (int)b->mask, target->model->vocab_size);
+    room.most = specdec__max_int(room.most, b->size);
+    room.nodes += b->size;
+    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
+                          &room, b->size - b->first, arena);
+    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->levels = specdec__min_int(b->size - b->first, SPECDEC_TREE_MAX_DEPTH - 1);
+    d->taps.layers = model->reads.layers;
+    d->taps.count = model->reads.count;
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)m->context.most * stride);
+    m->views = SPECDEC__TAKE(arena, specdec__view, places);
+    for (i = 0; i < places; i++) {
+        specdec__context_view(&m->context, m->views ? &m->views[i] : &counted_view, &room, i >= setup->room->views,
+                              arena);
+        if (m->views && i >= setup->room->views)
+            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+    }
+    specdec__draft_block_rows(m, setup->config->tree_size, arena);
+    m->levels.begin = specdec__draft_block_begin;
+    m->levels.run = specdec__draft_block_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_block_kind = {
+    offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
+    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+
+SPECDEC__FOR_SPEED
