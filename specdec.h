@@ -96,15 +96,17 @@
      >>quant/ types decode table fit wide encode tiles planes
      >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
          neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+         lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
-     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer template
+     >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer splitter template
          template_write template_method template_filter template_token template_parse template_run chat conversation
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
-     >>forward/ context screen multiply rows latent streams attention recurrent step
-     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft levels
-         draft_model draft_heads draft_layer draft_ngram draft_forced draft_recall drafters tune
+     >>forward/ context screen multiply rows latent streams attention recurrent block step
+     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft short
+         levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall
+         drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -374,7 +376,8 @@ typedef struct specdec_settings {
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
-   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
+   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth); or, as its file says,
+   an assistant, which reads the target's keys, or a block drafter: DFlash, DFlash2, DSpark;
    SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
    SPECDEC_DRAFT_MTP: the block in the model's own files that predicts a token further on, with a small cache;
    SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
@@ -467,7 +470,7 @@ typedef struct specdec_cluster {
    specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
-    specdec_source draft;       /* optional; its vocabulary must be the target's */
+    specdec_source draft;       /* optional; of the target's vocabulary, or a drafter that was made for the target */
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
@@ -503,6 +506,8 @@ typedef struct specdec_config {
     specdec_screening screening;
     int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
+    int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies with, those of frequent tokens,
+                                   copied; 0: a sixteenth, at least 4096, where and while that pays; -1: all */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
                                    to 32), 1 where nothing drafts */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
@@ -612,6 +617,8 @@ typedef struct specdec_config {
     X("retrieval", retrieval, INTEGER, 16, 1 << 24, NULL, \
       "tokens of a long text that triforce looks at; auto: only with this; 0: an eighth of the context (0)") \
     X("retrieval_chunk", retrieval_chunk, INTEGER, 0, 64, NULL, "that are chosen together; 0: 8 (0)") \
+    X("draft_vocabulary", draft_vocabulary, INTEGER, -1, 1 << 24, NULL, \
+      "tokens that drafters choose among, those that are frequent; 0: where that pays; -1: all (0)") \
     X("tree_size", tree_size, INTEGER, 2, 64, NULL, \
       "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)") \
     X("tree_depth", tree_depth, INTEGER, 2, SPECDEC_TREE_MAX_DEPTH, NULL, \
@@ -622,7 +629,8 @@ typedef struct specdec_config {
     X("target.model", target.model, POINTER, 0, 0, NULL, "a prepared model") \
     X("target.data", target.data, POINTER, 0, 0, NULL, "a model in memory") \
     X("target.size", target.size, POINTER, 0, 0, NULL, "its bytes") \
-    X("draft", draft.path, FILE, 0, 0, NULL, "a small draft model with the same vocabulary") \
+    X("draft", draft.path, FILE, 0, 0, NULL, \
+      "a small draft model with the same vocabulary, or a drafter made for the model: an assistant, DFlash, DSpark") \
     X("draft.copy", draft.copy, SWITCH, 0, 1, NULL, "as of target") \
     X("draft.model", draft.model, POINTER, 0, 0, NULL, "as of target") \
     X("draft.data", draft.data, POINTER, 0, 0, NULL, "as of target") \
@@ -896,7 +904,9 @@ typedef struct specdec_splitter {
     size_t length;
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
-    int started, since, name_at, name_size; /* a call has, so many bytes ago; its name in `note` */
+    int started, since, kind_count; /* a call has, so many bytes ago; what is known of arguments: */
+    const uint32_t *kinds_known;
+    uint64_t tool;                  /* a hash of its name */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];
@@ -1314,7 +1324,8 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
     SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
     SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as requests have
-                                   it; choices, if there are any, are the names of those that may be called */
+                                   it; choices, if there are any, are the names of those that may be called. In the
+                                   form of `calls`, whichever that is */
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
@@ -1517,6 +1528,8 @@ typedef struct specdec_model_info {
     int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
     int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
     const char *recurrent;                  /* of which kind they are; NULL: there are none */
+    const char *drafts;                     /* what it is if it can only draft: "DSpark"; NULL: it writes texts */
+    int block;                              /* tokens that it drafts in one pass, the root's included; 0: one */
     size_t state_bytes;                     /* of a text */
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
@@ -18798,7 +18811,7 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/answer: answers taken apart: content, thoughts, calls of tools, by tables of the marks that models write.
+ * >>text/answer: how models write answers: tables of the marks around thoughts and calls of tools.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -18952,7 +18965,14 @@ static const specdec__thoughts *specdec__answer_thoughts(const char *name)
     return NULL;
 }
 
-/* ---- The splitter: a machine that takes one byte after the other. */
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>text/splitter: answers taken apart: content, thoughts, calls of tools. A machine that takes one byte after the
+ *     other.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 enum {
     SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */
@@ -18977,7 +18997,24 @@ enum {
     SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes, or is read */
 };
 
+/* What values of an argument are, as settings.calls knows it: a hash of the names of tool and argument, a kind. */
+enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
+
 enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
+
+/* Does the mark of an argument say whether its value is a string? (DeepSeek) */
+static int specdec__answer_says_kind(const specdec__calls *row)
+{
+    const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
+
+    return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
+}
+
+/* The hash of a tool's name becomes that of one of its arguments. */
+static uint64_t specdec__answer_hash(uint64_t tool, const unsigned char *name, size_t size)
+{
+    return specdec__hash(specdec__hash(tool, (const unsigned char *)"\1", 1), name, size);
+}
 
 /* The rows of a splitter. */
 static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
@@ -19112,8 +19149,8 @@ static void specdec__answer_call(specdec_splitter *s, int state)
     s->call = s->calls_begun++;
 }
 
-/* What a call is constrained by begins here: behind its mark (1), in the object without a mark of a number (2..), or
-   behind its name (-1). */
+/* What a call is constrained by begins here: behind its mark (1), or in the object without a mark of a number (2..).
+   */
 static void specdec__answer_starts(specdec_splitter *s, int how)
 {
     s->started = how;
@@ -19149,9 +19186,7 @@ static void specdec__answer_named(specdec_splitter *s)
             end = s->noted;
     }
     specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
-    s->name_at = from;
-    s->name_size = end - from;
-    specdec__answer_starts(s, row->form == SPECDEC__CALLS_NAMED ? -1 : 0);
+    s->tool = specdec__hash(SPECDEC__HASH, (const unsigned char *)s->note + from, (size_t)(end - from));
     specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);
@@ -19296,6 +19331,15 @@ static void specdec__answer_object(specdec_splitter *s, int c)
 
 /* ---- Names and values apart from each other. */
 
+/* Notes whether a byte of JSON begins or ends a string. */
+static void specdec__answer_string(specdec_splitter *s, int c)
+{
+    if (s->flags & SPECDEC__ANSWER_ESCAPE)
+        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    else if (c == '"' || (c == '\\' && s->flags & SPECDEC__ANSWER_STRING))
+        s->flags ^= c == '"' ? SPECDEC__ANSWER_STRING : SPECDEC__ANSWER_ESCAPE;
+}
+
 /* Is what was noted JSON, and no string? */
 static int specdec__answer_is_json(const specdec_splitter *s)
 {
@@ -19310,12 +19354,31 @@ static int specdec__answer_is_json(const specdec_splitter *s)
     return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
 }
 
+/* What settings.calls knows of the argument whose name was noted: 1: a string, 2: none; 0: it may be both. */
+static int specdec__answer_kind(const specdec_splitter *s, int size)
+{
+    int tries, i;
+
+    for (tries = 0; tries < 2; tries++, size = 0) {
+        const uint64_t hash = specdec__answer_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
+
+        for (i = 0; i < s->kind_count; i++) {
+            const uint32_t *known = s->kinds_known + (size_t)i * SPECDEC__KIND_WORDS;
+
+            if (known[0] == (uint32_t)hash && known[1] == (uint32_t)(hash >> 32))
+                return (int)known[2];
+        }
+    }
+    return 0;
+}
+
 /* The name of an argument was noted; what stands behind a quotation mark in it says whether its value is a string. */
 static void specdec__answer_keyed(specdec_splitter *s)
 {
     const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
     const int size = quote ? (int)(quote - s->note) : s->noted;
     const int json = quote && s->noted > 6 && memcmp(s->note + s->noted - 6, "false\"", 6) == 0;
+    const int kind = specdec__answer_kind(s, size);
     int i;
 
     specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
@@ -19324,9 +19387,21 @@ static void specdec__answer_keyed(specdec_splitter *s)
     specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\": ");
     specdec__answer_enter(s, specdec__answer_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_COMMA;
-    s->phase = !quote ? 0 : json ? 2 : 1;
+    s->phase = !quote ? kind : json ? 2 : 1;
     if (s->phase == 1)
         specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+}
+
+/* Can what was noted only be the beginning of an object, a list or a long number? */
+static int specdec__answer_begins_json(const specdec_splitter *s)
+{
+    int from = 0, i;
+
+    while (from < s->noted && specdec__answer_is_space((unsigned char)s->note[from]))
+        from++;
+    for (i = from; i < s->noted && s->note[i] && strchr("+-.eE0123456789", s->note[i]); i++)
+        ;
+    return from < s->noted && (s->note[from] == '{' || s->note[from] == '[' || i == s->noted);
 }
 
 /* A byte of a value. phase: 0: what it is is not known, 1: a string, 2: JSON. */
@@ -19335,25 +19410,32 @@ static void specdec__answer_put(specdec_splitter *s, int c)
     const char byte = (char)c;
     int i;
 
-    if (s->phase == 0) {
-        if (!s->noted && c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES &&
-            !(s->flags & SPECDEC__ANSWER_BEGUN)) {
-            s->flags |= SPECDEC__ANSWER_BEGUN;
-            return;
-        }
+    if (!(s->flags & SPECDEC__ANSWER_BEGUN)) {
         s->flags |= SPECDEC__ANSWER_BEGUN;
-        if (s->noted < 64 && specdec__answer_note(s, c))
+        if (c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
-        s->phase = s->note[0] == '{' || s->note[0] == '[' ? 2 : 1;
+    }
+    if (s->phase == 0) { /* where schemas are known, no string begins as objects and lists do */
+        const int room = s->noted < 64;
+
+        if (room)
+            specdec__answer_note(s, c);
+        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_begins_json(s)))
+            return;
+        s->phase = specdec__answer_begins_json(s) ? 2 : 1;
         if (s->phase == 1)
             specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
             specdec__answer_put(s, (unsigned char)s->note[i]);
+        if (room)
+            return;
     }
-    if (s->phase == 1)
+    if (s->phase == 1) {
         specdec__answer_escape(s, c);
-    else
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+        return;
+    }
+    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_string(s, c);
 }
 
 /* A value has ended. */
@@ -19391,6 +19473,11 @@ static void specdec__answer_word(specdec_splitter *s)
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
 
+    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the rest of a long number */
+        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+        s->flags &= ~SPECDEC__ANSWER_BEGUN;
+        s->noted = 0;
+    }
     if (!s->noted)
         return;
     specdec__answer_comma(s);
@@ -19478,6 +19565,13 @@ static void specdec__answer_literal(specdec_splitter *s, int c)
         specdec__answer_word(s);
         specdec__answer_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
+        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number goes out in parts */
+            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_begins_json(s))) {
+            specdec__answer_comma(s);
+            specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+            s->flags |= SPECDEC__ANSWER_BEGUN;
+            s->noted = 0;
+        }
         specdec__answer_note(s, c);
     }
 }
@@ -19512,9 +19606,6 @@ static void specdec__answer_message(specdec_splitter *s)
     if (to) {
         s->call = s->calls_begun++;
         specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
-        s->name_at = (int)(to - s->note);
-        s->name_size = size;
-        specdec__answer_starts(s, -1);
         s->flags = SPECDEC__ANSWER_CALLING;
     } else if (thought) {
         s->flags = SPECDEC__ANSWER_INSIDE;
@@ -19559,7 +19650,7 @@ static void specdec__answer_marked(specdec_splitter *s, int section)
         specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
     else
         specdec__answer_call(s, SPECDEC__ANSWER_NAME);
-    if (!section && row->form == SPECDEC__CALLS_JSON)
+    if (!section)
         specdec__answer_starts(s, 1);
     s->flags = 0;
 }
@@ -19651,7 +19742,11 @@ static void specdec__answer_between(specdec_splitter *s)
             }
             specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
-        } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || (c | 32) >= 'a') && (c | 32) <= 'z') {
+        } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z'))) {
+            if (!s->started) {
+                specdec__answer_starts(s, 1);
+                s->since = 1;
+            }
             specdec__answer_call(s, SPECDEC__ANSWER_NAME);
             specdec__answer_note(s, c);
         } else {
@@ -19674,6 +19769,10 @@ static void specdec__answer_name(specdec_splitter *s)
     marks[1] = row->id;
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
+        if (!s->noted && specdec__answer_is_space(c)) { /* a name begins behind white space */
+            specdec__answer_shift(s);
+            continue;
+        }
         if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
@@ -19718,7 +19817,7 @@ static void specdec__answer_pairs(specdec_splitter *s)
         marks[1] = line;
     }
     while (s->held) {
-        found = specdec__answer_find(s, marks, 2, space);
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 2, space);
         if (found == -1 || (space && found == -2 && specdec__answer_holds_space(s)))
             return;
         if (found == -2) {
@@ -19797,19 +19896,29 @@ static void specdec__answer_channels(specdec_splitter *s)
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
 
-    while (s->held) {
-        found = specdec__answer_find(s, marks, 5, 0);
+    while (s->held) { /* what obeys schemas is JSON, in whose strings no mark is one */
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 5, 0);
         if (found == -1)
             return;
         if (found == -2) {
             const char byte = s->hold[0];
             const int c = specdec__answer_shift(s);
 
-            if (s->state == SPECDEC__ANSWER_BODY)
+            if (s->state == SPECDEC__ANSWER_BODY) {
+                if (s->flags & SPECDEC__ANSWER_CALLING && !(s->flags & SPECDEC__ANSWER_BEGUN)) {
+                    if (specdec__answer_is_space(c))
+                        continue; /* before arguments */
+                    s->flags |= SPECDEC__ANSWER_BEGUN;
+                }
                 specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
                                         : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
                                                                             : SPECDEC_PART_CONTENT, &byte, 1);
-            else if (!specdec__answer_note(s, c)) {
+                if (s->kinds_known && s->flags & SPECDEC__ANSWER_CALLING)
+                    specdec__answer_string(s, c);
+            } else if (specdec__answer_note(s, c)) {
+                if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
+                    specdec__answer_starts(s, 1);
+            } else {
                 specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* no header at all */
                 specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
                 s->state = SPECDEC__ANSWER_BODY;
@@ -19867,6 +19976,24 @@ static void specdec__answer_finish(specdec_splitter *s)
 }
 
 /* ---- Taken from outside. */
+
+/* What follows the mark of a call is no call of a tool that there is, and nothing of one was handed out: it becomes
+   content. */
+static SPECDEC__UNUSED void specdec__answer_no_call(specdec_splitter *s)
+{
+    const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
+
+    s->started = 0;
+    if (name || object) {
+        s->calls_begun--;
+        s->call = -1;
+        if (name)
+            specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+    } else if (s->state != SPECDEC__ANSWER_BETWEEN) {
+        return;
+    }
+    specdec__answer_enter(s, SPECDEC__ANSWER_TEXT);
+}
 
 /* The next bytes; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
@@ -26950,7 +27077,8 @@ enum {
 #define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
-   ASCII; all else. A header says of which kinds any SPECDEC__LIVE_BYTES bytes, in any order, may follow. */
+   ASCII; all else, and <, with which the marks of calls begin. A header says of which kinds any SPECDEC__LIVE_BYTES
+   bytes, in any order, may follow. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
 #define SPECDEC__LIVE_SHIFT 25
 #define SPECDEC__LIVE_BYTES 40
@@ -26967,7 +27095,7 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
         return 2;
     if (byte >= '0' && byte <= '9')
         return 4;
-    if (byte < 0x20 || byte == '"' || byte == '\\' || byte > 0x7f)
+    if (byte < 0x20 || byte == '"' || byte == '\\' || byte == '<' || byte > 0x7f)
         return SPECDEC__KIND_OTHER;
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
@@ -27005,6 +27133,7 @@ struct specdec_constraint {
     size_t bytes;
     uint32_t rules, words, root;
     uint32_t free_space;  /* white space between the tokens of JSON is free */
+    uint32_t kinds, kind_count; /* place in words of what is known of arguments, (SPECDEC__KIND_WORDS) each */
 };
 
 typedef struct specdec__thread {
@@ -27587,6 +27716,8 @@ typedef struct specdec__build {
     specdec__vector nfa;       /* (3) type | low << 8 | high << 16; next; next or rule */
     uint32_t repeat_limit;     /* states above which a counted repetition becomes one with a counter; 0: never */
     int strings;               /* characters as in a JSON string: some must be escaped */
+    int raw;                   /* strings are built as they are: nothing in them is escaped */
+    uint32_t kinds, kind_count; /* as in the header */
     uint64_t work;             /* how much was done: a bound for what is hostile */
     uint32_t body, character, quote; /* states inside a JSON string; rule of one character; where a string begins */
     uint32_t crowd;            /* the state that has too many alternatives */
@@ -29285,8 +29416,10 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     c->words = b->word_count;
     c->root = root;
     c->free_space = (uint32_t)free_space;
+    c->kinds = b->kinds;
+    c->kind_count = b->kind_count;
     c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
-    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 4 * sizeof c->rules);
+    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 6 * sizeof c->rules);
     return 1;
 }
 
@@ -29733,7 +29866,7 @@ static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tr
     uint32_t start;
 
     b->nfa.count = 0;
-    b->strings = 1;
+    b->strings = !b->raw;
     start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_tree(b, tree, start);
     b->strings = 0;
@@ -30266,6 +30399,22 @@ static const struct specdec__keyword {
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
+/* How the values of a conjunction are written. */
+enum {
+    SPECDEC__STYLE_JSON,
+    SPECDEC__STYLE_ARGUMENTS, /* an object, as the arguments of a call are written, without its brackets */
+    SPECDEC__STYLE_TEXT,      /* a string as it is, and the mark behind values */
+    SPECDEC__STYLE_REST,      /* JSON that is no string */
+    SPECDEC__STYLE_LITERAL    /* JSON with Python's words, or with strings between marks and names without quotes */
+};
+
+/* Words of a conjunction: its first term, how many there are, its rule, its style, the name of the tool whose arguments
+   it describes. */
+enum {
+    SPECDEC__CONJUNCTION_FIRST, SPECDEC__CONJUNCTION_COUNT, SPECDEC__CONJUNCTION_RULE, SPECDEC__CONJUNCTION_STYLE,
+    SPECDEC__CONJUNCTION_TOOL, SPECDEC__CONJUNCTION_WORDS
+};
+
 enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
 
 /* A fact or a branch: kind, the keyword's value, the schema that has it, negated or a term. */
@@ -30281,7 +30430,7 @@ typedef struct specdec__schema {
     uint32_t bad_node;       /* where an error is */
     const char *bad_key;
     specdec__vector terms;   /* of all conjunctions */
-    specdec__vector conjunctions; /* (3) first term, count, rule */
+    specdec__vector conjunctions; /* (SPECDEC__CONJUNCTION_WORDS) */
     specdec__vector facts, branches; /* (4) of the shape that is being made */
     specdec__vector pending, seen;   /* terms */
     uint32_t types, branch_at, depth, shapes, keywords_seen;
@@ -30289,13 +30438,19 @@ typedef struct specdec__schema {
     uint32_t simple;         /* SPECDEC__TYPE_... of types without facts that were seen */
     specdec__vector literals; /* nodes of listed values */
     specdec__vector ways;     /* rules to choose from */
-    uint32_t number_rule, integer_rule, any_rule;
+    uint32_t number_rule, integer_rule;
     specdec__dfa body;       /* all strings, */
     uint32_t *body_place;    /* and their states */
     uint32_t space;          /* a tree: white space between tokens */
     uint32_t end;            /* a final state */
     specdec__vector roots;   /* nodes of schemas that stand for themselves: references in them begin there */
     specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
+    /* calls of tools that are not JSON: */
+    const specdec__calls *calls; /* how they are written */
+    uint32_t style, within, tool; /* of the conjunction that is being built; style of those that it names; its tool */
+    uint32_t text_rule;      /* any string as it is, with its marks; 0: not built yet */
+    int doubtful, empty;     /* a value may be a string or not; there may be no arguments */
+    specdec__vector kinds;   /* (SPECDEC__KIND_WORDS + 1) of arguments, with the rules of their strings */
 } specdec__schema;
 
 /* Refuses a keyword. */
@@ -31130,9 +31285,22 @@ static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, 
 
 /* ---- Conjunctions. */
 
-/* The rule of a conjunction of terms, which is built later when it is new. terms are sorted here. */
+/* The words of a conjunction. */
+static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
+{
+    return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
+}
+
+static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
+{
+    return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
+}
+
+/* The rule of a conjunction of terms, in the style s->within, which is built later when it is new. terms are sorted
+   here. */
 static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
+    const uint32_t tool = s->within == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
     uint32_t i, j, k, rule, first;
 
     for (i = j = 0; i < count; i++) { /* sorted, each once, without those that say nothing */
@@ -31149,10 +31317,14 @@ static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_
         j++;
     }
     count = j;
-    for (i = 0; i < s->conjunctions.count && specdec__build_works(s->b, 1); i += 3)
-        if (s->conjunctions.data[i + 1] == count &&
-            (!count || memcmp(s->terms.data + s->conjunctions.data[i], term, (size_t)count * 4) == 0))
-            return s->conjunctions.data[i + 2];
+    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_works(s->b, 1); i++) {
+        const uint32_t *known = specdec__schema_conjunction(s, i);
+
+        if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->within &&
+            known[SPECDEC__CONJUNCTION_TOOL] == tool &&
+            (!count || memcmp(s->terms.data + known[0], term, (size_t)count * 4) == 0))
+            return known[SPECDEC__CONJUNCTION_RULE];
+    }
     rule = specdec__build_rule(s->b);
     first = s->terms.count;
     for (i = 0; i < count; i++)
@@ -31160,6 +31332,8 @@ static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_
     specdec__vector_push(s->b, &s->conjunctions, first);
     specdec__vector_push(s->b, &s->conjunctions, count);
     specdec__vector_push(s->b, &s->conjunctions, rule);
+    specdec__vector_push(s->b, &s->conjunctions, s->within);
+    specdec__vector_push(s->b, &s->conjunctions, tool);
     return s->b->failed ? 0 : rule;
 }
 
@@ -31235,7 +31409,7 @@ static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int col
 
 /* ---- Strings. */
 
-/* A string's text as it is written between quotes. */
+/* A string's text as it is written between quotes, or without any. */
 static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -31249,12 +31423,12 @@ static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node,
         return NULL;
     count = specdec__json_string(&s->j, node, (char *)text, raw.size);
     for (i = 0; i < count; i++) {
-        const char *known = text[i] ? strchr(meant, text[i]) : NULL;
+        const char *known = text[i] && !s->b->raw ? strchr(meant, text[i]) : NULL;
 
         if (known) {
             out[at++] = '\\';
             out[at++] = (unsigned char)names[known - meant];
-        } else if (text[i] < 32) {
+        } else if (text[i] < 32 && !s->b->raw) {
             memcpy(out + at, "\\u00", 4);
             out[at + 4] = (unsigned char)digits[text[i] >> 4];
             out[at + 5] = (unsigned char)digits[text[i] & 15];
@@ -31384,6 +31558,143 @@ static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any,
         }
 }
 
+/* ---- Strings as they are, between the marks of calls. */
+
+/* The marks before and behind a string. */
+static const char *specdec__raw_open(const specdec__schema *s)
+{
+    return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
+}
+
+/* The states of an NFA that read what a DFA without calls accepts, all of whose states lead to an end. */
+static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
+{
+    const uint32_t first = b->nfa.count;
+    uint32_t state, c;
+
+    for (state = 0; state < d->states && !b->failed; state++)
+        specdec__nfa_add(b, SPECDEC__NFA_SPLIT, 0, 0);
+    for (state = 1; state < d->states && !b->failed; state++) {
+        const uint32_t *targets = d->next.data + (size_t)state * d->classes;
+        uint32_t all = d->label.data[state] ? next : UINT32_MAX, high;
+
+        for (c = 0; c < d->classes && !b->failed; c++) {
+            const uint32_t low = d->low[c], target = targets[c];
+
+            while (c + 1 < d->classes && targets[c + 1] == target)
+                c++;
+            high = specdec__dfa_high(d, c);
+            if (target)
+                all = specdec__nfa_either(b, all, specdec__nfa_add(b, SPECDEC__NFA_BYTE | low << 8 | high << 16,
+                                                                   first + 3 * target, 0));
+        }
+        if (all == UINT32_MAX) /* nothing leads on */
+            all = specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1u << 8, 0, 0);
+        if (!b->failed)
+            b->nfa.data[first + 3 * state + 1] = b->nfa.data[first + 3 * state + 2] = all;
+    }
+    return first + 3;
+}
+
+static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t next)
+{
+    size_t i;
+
+    for (i = strlen(text); i-- > 0;) {
+        const uint32_t byte = (unsigned char)text[i];
+
+        next = specdec__nfa_add(b, SPECDEC__NFA_BYTE | byte << 8 | byte << 16, next, 0);
+    }
+    return next;
+}
+
+/* Texts that an expression over characters describes leave *d. Returns 0 when none is left. */
+static int specdec__raw_without(specdec__schema *s, specdec__dfa *d, const char *text)
+{
+    specdec__dfa other, old = *d;
+
+    return specdec__numbers_parse(s->b, &other, text, strlen(text)) &&
+           specdec__dfa_product(s->b, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->b, d);
+}
+
+#define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
+#define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
+
+/* Texts that whoever reads the answer would take for another value than a string, if it may be one: see
+   specdec__answer_put. */
+static const char specdec__raw_doubtful[] =
+    SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
+    "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
+
+/* *d, the texts of strings, becomes what is written for them: with their marks, of which the last one is first found
+   where it stands. Values between line ends lose one at either side; without these they have none. */
+static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
+{
+    specdec__build *b = s->b;
+    const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
+    const char *close = s->calls->value_end;
+    const uint32_t any = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t more = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    specdec__dfa made, other, bare = *d;
+    uint32_t end, start, within = UINT32_MAX;
+
+    if (lines && !specdec__raw_without(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+        bare.states = 0;
+    b->nfa.count = 0;
+    end = specdec__nfa_text(b, close, specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0));
+    if (lines)
+        within = specdec__nfa_text(b, "\n", specdec__nfa_dfa(b, d, specdec__nfa_text(b, "\n", end)));
+    if (bare.states > 1)
+        within = specdec__nfa_either(b, within, specdec__nfa_dfa(b, &bare, end));
+    start = specdec__nfa_text(b, specdec__raw_open(s), within);
+    if (b->failed || !specdec__dfa_build(b, &made, start))
+        return 0;
+    specdec__tree_prepend(b, all, specdec__tree_text(b, (const unsigned char *)specdec__raw_open(s),
+                                                     strlen(specdec__raw_open(s))));
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, any, 0, UINT32_MAX));
+    specdec__tree_prepend(b, all, specdec__tree_text(b, (const unsigned char *)close, strlen(close)));
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, more, 1, UINT32_MAX));
+    b->nfa.count = 0;
+    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_tree(b, all, start);
+    return !b->failed && specdec__dfa_build(b, &other, start) &&
+           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
+}
+
+/* Strings of *d, if any, and of these lengths. */
+static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length, uint32_t owner)
+{
+    if (!any)
+        specdec__strings_length(s->b, d, length[0], length[1]);
+    else
+        specdec__schema_limit(s, d, &any, length, owner);
+    if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->bad_key) {
+        s->bad_node = owner;
+        s->bad_key = "maxLength";
+    }
+    if (s->b->failed || !specdec__dfa_trim(s->b, d))
+        return;
+    if (s->doubtful && !specdec__raw_without(s, d, specdec__raw_doubtful))
+        return;
+    if (specdec__raw_marked(s, d))
+        specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
+}
+
+/* The rule of any string. */
+static uint32_t specdec__raw_any(specdec__schema *s)
+{
+    specdec__dfa d;
+    uint32_t rule;
+
+    if (s->text_rule)
+        return s->text_rule;
+    rule = specdec__build_rule(s->b);
+    if (specdec__strings_length(s->b, &d, 0, UINT32_MAX) && specdec__raw_marked(s, &d))
+        s->b->rules.data[rule] = specdec__emit(s->b, &d, NULL, NULL);
+    return s->text_rule = s->b->failed ? 0 : rule;
+}
+
 /* Strings that obey all facts. */
 static void specdec__schema_strings(specdec__schema *s)
 {
@@ -31402,8 +31713,12 @@ static void specdec__schema_strings(specdec__schema *s)
     }
     if (s->b->failed || length[0] > length[1])
         return;
-    if (!any && !length[0] && length[1] == UINT32_MAX) {
+    if (!any && !length[0] && length[1] == UINT32_MAX && !s->doubtful) {
         s->simple |= SPECDEC__TYPE_STRING;
+        return;
+    }
+    if (s->b->raw) {
+        specdec__raw_strings(s, &d, any, length, owner);
         return;
     }
     if (!any) {
@@ -31721,14 +32036,48 @@ static void specdec__literal_byte(specdec__schema *s, uint32_t all, unsigned byt
     specdec__tree_prepend(s->b, all, specdec__tree_character(s->b, byte, byte));
 }
 
-/* The tree of a value as it may be written. Arrays and objects keep the order in which they are listed. */
+/* null, false, true as they are written. */
+static uint32_t specdec__literal_word(specdec__schema *s, uint32_t kind)
+{
+    static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
+    const char *word = words[kind + (s->style == SPECDEC__STYLE_LITERAL &&
+                                     s->calls->form == SPECDEC__CALLS_PYTHON ? 3 : 0)];
+
+    return specdec__tree_text(s->b, (const unsigned char *)word, strlen(word));
+}
+
+/* A listed string that is written as it is; 0: it cannot be. */
+static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
+{
+    specdec__build *b = s->b;
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    uint32_t rule;
+    specdec__dfa d;
+
+    if (!specdec__schema_listed(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
+        (s->doubtful && !specdec__raw_without(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
+        return 0;
+    rule = specdec__build_rule(b);
+    if (b->failed)
+        return 0;
+    b->rules.data[rule] = specdec__emit(b, &d, NULL, NULL);
+    specdec__tree_prepend(b, any, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
+    return b->failed ? 0 : any;
+}
+
+/* The tree of a value as it may be written; 0: it cannot be. Arrays and objects keep the order in which they are
+   listed. */
 static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
     const specdec__json_node value = *specdec__schema_node(s, node);
-    uint32_t all, at = 0, first = 1;
+    uint32_t all, at = 0, first = 1, item;
     size_t size;
 
+    if (value.kind < SPECDEC__JSON_NUMBER)
+        return specdec__literal_word(s, value.kind);
+    if (value.kind == SPECDEC__JSON_STRING && b->raw)
+        return specdec__literal_raw(s, node);
     if (value.kind < SPECDEC__JSON_STRING)
         return specdec__tree_text(b, s->j.text + value.from, value.to - value.from);
     all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
@@ -31748,13 +32097,22 @@ static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
             specdec__literal_byte(s, all, ',');
         }
         specdec__literal_space(s, all);
-        specdec__tree_prepend(b, all, specdec__literal_tree(s, at));
-        if (value.kind == SPECDEC__JSON_ARRAY)
-            continue;
-        specdec__literal_space(s, all);
-        specdec__literal_byte(s, all, ':');
-        specdec__literal_space(s, all);
-        specdec__tree_prepend(b, all, specdec__literal_tree(s, at + 1));
+        if (value.kind == SPECDEC__JSON_OBJECT) {
+            if (b->raw) {
+                const unsigned char *name = specdec__schema_spelled(s, at, &size);
+
+                specdec__tree_prepend(b, all, name ? specdec__tree_text(b, name, size) : 0);
+            } else {
+                specdec__tree_prepend(b, all, specdec__literal_tree(s, at));
+            }
+            specdec__literal_space(s, all);
+            specdec__literal_byte(s, all, ':');
+            specdec__literal_space(s, all);
+        }
+        item = specdec__literal_tree(s, value.kind == SPECDEC__JSON_OBJECT ? at + 1 : at);
+        if (!item)
+            return 0;
+        specdec__tree_prepend(b, all, item);
     }
     specdec__literal_space(s, all);
     specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? ']' : '}');
@@ -32217,6 +32575,270 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
     return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
 }
 
+/* ---- Members that are written as the arguments of calls are, in the order in which they are listed. */
+
+/* Can a name be written as it is? */
+static int specdec__written_name(const specdec__schema *s, const unsigned char *text, size_t size)
+{
+    const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
+    size_t i;
+
+    for (i = 0; i < size; i++) {
+        const uint32_t kind = specdec__byte_kind(text[i]);
+
+        if (pairs ? text[i] < ' ' || text[i] == '"' || text[i] == '<' || text[i] == '>'
+                  : !(kind & 31) && text[i] != '.' && text[i] != '$')
+            return 0;
+    }
+    return size > 0 && size <= SPECDEC__ANSWER_KEY_MOST;
+}
+
+/* What the value of an argument may be, by the schemas of its rule: 1: a string, 2: anything else, 0: both. */
+static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
+{
+    uint32_t types = SPECDEC__TYPE_ALL, i, k;
+
+    for (i = 0; i < specdec__schema_conjunction_count(s); i++) {
+        const uint32_t *found = specdec__schema_conjunction(s, i);
+
+        for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
+            const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
+
+            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_type_mask(s, term >> 1, 0);
+        }
+    }
+    return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
+}
+
+/* Notes what the values of an argument are, for those who read the answer; size 0: of those that are not listed. */
+static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
+                                  uint32_t rule)
+{
+    size_t length;
+    const unsigned char *tool = specdec__schema_spelled(s, s->tool, &length);
+    uint64_t hash;
+
+    if (!tool || s->b->failed)
+        return;
+    hash = specdec__answer_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
+    specdec__vector_push(s->b, &s->kinds, (uint32_t)hash);
+    specdec__vector_push(s->b, &s->kinds, (uint32_t)(hash >> 32));
+    specdec__vector_push(s->b, &s->kinds, kind);
+    specdec__vector_push(s->b, &s->kinds, rule);
+}
+
+/* What is known of the argument of a note: of a name that stands for several kinds, none of them. */
+static uint32_t specdec__written_known(specdec__schema *s, uint32_t note)
+{
+    const uint32_t *own = s->kinds.data + note;
+    uint32_t i, kind = own[2];
+
+    for (i = 0; i < s->kinds.count && specdec__build_works(s->b, 1); i += SPECDEC__KIND_WORDS + 1)
+        if (s->kinds.data[i] == own[0] && s->kinds.data[i + 1] == own[1] && s->kinds.data[i + 2] != own[2])
+            kind = 0;
+    return kind;
+}
+
+/* Could a string that this rule is for be another value? */
+static int specdec__written_doubtful(specdec__schema *s, uint32_t rule)
+{
+    uint32_t i;
+
+    for (i = 0; i < s->kinds.count && !s->b->failed; i += SPECDEC__KIND_WORDS + 1)
+        if (s->kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__written_known(s, i))
+            return 1;
+    return 0;
+}
+
+static void specdec__written_text(specdec__schema *s, uint32_t all, const char *text)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
+}
+
+/* White space of which models write some, if any. */
+static void specdec__written_space(specdec__schema *s, uint32_t all)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+}
+
+/* The mark behind a name, and the value that follows: a string as it is, or JSON that is none. */
+static void specdec__written_pair(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
+{
+    specdec__build *b = s->b;
+    const specdec__calls *row = s->calls;
+    const int says = specdec__answer_says_kind(row);
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    uint32_t i;
+
+    for (i = 0; i < 2; i++) {
+        const uint32_t one = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+        if (says)
+            specdec__written_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
+        specdec__written_text(s, one, row->key_end);
+        if (row->value_begin) {
+            specdec__written_space(s, one);
+            specdec__written_text(s, one, row->value_begin);
+        }
+        if (i && row->flags & SPECDEC__CALLS_LINES)
+            specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_REPEAT,
+                                                            specdec__tree_character(b, '\n', '\n'), 0, 1));
+        specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, i ? rest : text, 0));
+        if (i && row->flags & SPECDEC__CALLS_LINES)
+            specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_REPEAT,
+                                                            specdec__tree_character(b, '\n', '\n'), 0, 1));
+        if (i)
+            specdec__written_text(s, one, row->value_end);
+        specdec__tree_prepend(b, any, one);
+    }
+    specdec__tree_prepend(b, all, any);
+}
+
+/* The rule of a member, place as in specdec__members_rule; 0: it may not be there. */
+static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m, uint32_t place)
+{
+    specdec__build *b = s->b;
+    const int listed = place != UINT32_MAX;
+    const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
+    const unsigned char *name = listed ? m->text + m->texts.data[2 * place] : (const unsigned char *)"";
+    const size_t size = listed ? m->texts.data[2 * place + 1] : 0;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    uint32_t rule, text;
+
+    if (listed && !specdec__written_name(s, name, size))
+        return 0;
+    s->within = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
+    text = specdec__members_rule(s, m, place, 0);
+    if (b->failed || text == UINT32_MAX)
+        return 0;
+    if (pairs) {
+        specdec__written_space(s, all);
+        specdec__written_text(s, all, s->calls->key_begin);
+    }
+    if (listed) {
+        specdec__tree_prepend(b, all, specdec__tree_text(b, name, size));
+    } else {
+        specdec__source source;
+        specdec__vector none;
+
+        memset(&source, 0, sizeof source);
+        memset(&none, 0, sizeof none);
+        source.text = (const unsigned char *)"[a-zA-Z_][a-zA-Z0-9_]{0,31}";
+        source.size = strlen((const char *)source.text);
+        specdec__tree_prepend(b, all, specdec__regex_parse(b, &source, &none, 1));
+    }
+    if (pairs) {
+        if (!specdec__answer_says_kind(s->calls))
+            specdec__written_note(s, name, size, specdec__written_kind(s, text), text);
+        s->within = SPECDEC__STYLE_REST;
+        specdec__written_pair(s, all, text, specdec__members_rule(s, m, place, 0));
+    } else {
+        const int equals = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PYTHON;
+
+        specdec__literal_byte(s, all, equals ? '=' : ':');
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, text, 0));
+    }
+    rule = specdec__build_rule(b);
+    return specdec__build_expression(b, rule, all) ? rule : 0;
+}
+
+/* A member behind others. */
+static uint32_t specdec__written_next(specdec__schema *s, uint32_t member)
+{
+    specdec__build *b = s->b;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+    if (s->style != SPECDEC__STYLE_ARGUMENTS || s->calls->form != SPECDEC__CALLS_PAIRS) {
+        specdec__literal_byte(s, all, ',');
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
+    }
+    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+    return all;
+}
+
+/* Members, of which those that are required must be there; names that are not listed are only welcome where none is.
+   *empty: there may be none at all. Returns their tree; 0: there is no such object. */
+static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m, int *empty)
+{
+    specdec__build *b = s->b;
+    uint32_t first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0), rest = 0, i, required = 0;
+
+    *empty = 1;
+    if (!m->names.count && !m->patterns && !m->limited && m->most) {
+        const uint32_t member = specdec__written_member(s, m, UINT32_MAX);
+
+        if (member) {
+            const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, specdec__written_next(s, member),
+                                                            0, UINT32_MAX));
+            specdec__tree_prepend(b, first, all);
+        }
+    }
+    for (i = m->names.count; i-- > 0 && !b->failed;) {
+        const uint32_t member = specdec__written_member(s, m, i);
+        const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        const uint32_t behind = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        const uint32_t next = member ? specdec__written_next(s, member) : 0, least = m->required.data[i] != 0;
+        uint32_t rule;
+
+        required += least;
+        if (!member && least)
+            return 0;
+        if (!member)
+            continue;
+        if (least) { /* none behind it may be the first */
+            first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+            *empty = 0;
+        }
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+        specdec__tree_prepend(b, behind, specdec__tree_add(b, SPECDEC__TREE_REPEAT, next, least, 1));
+        if (rest) {
+            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rest, 0));
+            specdec__tree_prepend(b, behind, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rest, 0));
+        }
+        specdec__tree_prepend(b, first, all);
+        rule = specdec__build_rule(b);
+        if (!specdec__build_expression(b, rule, behind))
+            return 0;
+        b->nullable.data[rule] = !least && (!rest || b->nullable.data[rest]);
+        rest = rule;
+    }
+    if (m->least == 1)
+        *empty = 0;
+    if (m->least > (required > 1 ? required : 1) || m->most < m->names.count) {
+        specdec__schema_fail(s, m->owner, m->least > required ? "minProperties" : "maxProperties",
+                             SPECDEC_ERROR_UNSUPPORTED, "it is not supported where calls are no JSON");
+        return 0;
+    }
+    return b->failed || (!b->tree.data[first + SPECDEC__TREE_CHILD] && !*empty) ? 0 : first;
+}
+
+/* Objects whose members are written so: arguments, or within values that are no JSON. */
+static void specdec__written_objects(specdec__schema *s, specdec__members *m)
+{
+    specdec__build *b = s->b;
+    const int braces = s->style == SPECDEC__STYLE_LITERAL;
+    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    int empty = 0;
+    uint32_t rule, members = specdec__written_members(s, m, &empty);
+
+    if (b->failed || !members)
+        return;
+    if (braces)
+        specdec__literal_byte(s, all, '{');
+    if (b->tree.data[members + SPECDEC__TREE_CHILD])
+        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, members, !empty, 1));
+    if (braces)
+        specdec__literal_byte(s, all, '}');
+    rule = specdec__build_rule(b);
+    if (!specdec__build_expression(b, rule, all))
+        return;
+    s->empty |= empty && !braces;
+    specdec__schema_way(s, b->rules.data[rule]);
+}
+
 /* Objects that obey all facts. */
 static void specdec__schema_objects(specdec__schema *s)
 {
@@ -32233,6 +32855,10 @@ static void specdec__schema_objects(specdec__schema *s)
     if (!specdec__members_read(s, m))
         return;
     specdec__members_spell(s, m);
+    if (b->raw) {
+        specdec__written_objects(s, m);
+        return;
+    }
     specdec__members_sort(s, m);
     count = m->names.count;
     sets = specdec__build_scratch(b, 2 * (size_t)count + 1);
@@ -32419,56 +33045,104 @@ static void specdec__schema_expand(specdec__schema *s)
 /* The rule of all listed values and words; 0: there are none. */
 static uint32_t specdec__schema_literals(specdec__schema *s)
 {
-    static const char *const words[] = {"null", "false", "true"};
     specdec__build *b = s->b;
     const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
     uint32_t i, rule;
 
     for (i = 0; i < 3; i++)
         if (s->simple >> i & 1)
-            specdec__tree_prepend(b, any, specdec__tree_text(b, (const unsigned char *)words[i], strlen(words[i])));
-    for (i = 0; i < s->literals.count && !b->failed; i++)
-        specdec__tree_prepend(b, any, specdec__literal_tree(s, s->literals.data[i]));
+            specdec__tree_prepend(b, any, specdec__literal_word(s, i));
+    for (i = 0; i < s->literals.count && !b->failed; i++) {
+        const uint32_t node = s->literals.data[i];
+        const uint32_t tree = b->raw && specdec__schema_node(s, node)->kind == SPECDEC__JSON_STRING
+                                  ? 0 : specdec__literal_tree(s, node);
+
+        if (tree)
+            specdec__tree_prepend(b, any, tree);
+    }
     if (b->failed || !b->tree.data[any + SPECDEC__TREE_CHILD])
         return 0;
     rule = specdec__build_rule(b);
     return specdec__build_expression(b, rule, any) ? b->rules.data[rule] : 0;
 }
 
+/* Listed strings that are written as they are, as one way. */
+static void specdec__schema_raw_literals(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    specdec__dfa d;
+    uint32_t i;
+
+    for (i = 0; b->raw && i < s->literals.count && !b->failed; i++) {
+        size_t size;
+        const unsigned char *text = specdec__schema_node(s, s->literals.data[i])->kind == SPECDEC__JSON_STRING
+                                        ? specdec__schema_spelled(s, s->literals.data[i], &size) : NULL;
+
+        if (text)
+            specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
+    }
+    if (!b->failed && b->tree.data[any + SPECDEC__TREE_CHILD] && specdec__strings_tree(b, &d, any) &&
+        (!s->doubtful || specdec__raw_without(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
+        specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
+}
+
+/* Begins a conjunction: what its style says. */
+static void specdec__schema_style(specdec__schema *s, const uint32_t *conjunction)
+{
+    static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
+                                     SPECDEC__TYPE_ALL & ~SPECDEC__TYPE_STRING, SPECDEC__TYPE_ALL};
+    const uint32_t style = conjunction[SPECDEC__CONJUNCTION_STYLE];
+
+    s->style = style;
+    s->tool = conjunction[SPECDEC__CONJUNCTION_TOOL];
+    s->types = types[style];
+    s->within = style == SPECDEC__STYLE_LITERAL ? style : (uint32_t)SPECDEC__STYLE_JSON;
+    s->b->raw = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
+                (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
+    s->doubtful = style == SPECDEC__STYLE_TEXT &&
+                  specdec__written_doubtful(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+    s->empty = 0;
+}
+
 /* Builds the rule of a conjunction. */
 static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->b;
-    const uint32_t first = s->conjunctions.data[3 * conjunction], count = s->conjunctions.data[3 * conjunction + 1];
-    const uint32_t rule = s->conjunctions.data[3 * conjunction + 2];
+    const uint32_t *words = specdec__schema_conjunction(s, conjunction);
+    const uint32_t first = words[SPECDEC__CONJUNCTION_FIRST], count = words[SPECDEC__CONJUNCTION_COUNT];
+    const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
 
     s->facts.count = s->branches.count = s->pending.count = s->seen.count = 0;
     s->branch_at = s->depth = s->shapes = s->simple = 0;
-    s->types = SPECDEC__TYPE_ALL;
     s->literals.count = s->ways.count = 0;
+    specdec__schema_style(s, words);
     for (i = 0; i < count; i++)
         specdec__vector_push(b, &s->pending, s->terms.data[first + i]);
     specdec__schema_expand(s);
     if (b->failed)
         return;
     specdec__schema_way(s, specdec__schema_literals(s));
+    specdec__schema_raw_literals(s);
     if (s->simple & SPECDEC__TYPE_STRING)
-        specdec__schema_way(s, b->quote);
+        specdec__schema_way(s, b->raw ? b->rules.data[specdec__raw_any(s)] : b->quote);
     if (s->simple & SPECDEC__TYPE_FRACTION)
         specdec__schema_way(s, b->rules.data[s->number_rule]);
     else if (s->simple & SPECDEC__TYPE_INTEGER)
         specdec__schema_way(s, b->rules.data[s->integer_rule]);
     if (b->failed)
         return;
+    b->nullable.data[rule] = s->empty != 0;
     if (s->ways.count == 1) {
         b->rules.data[rule] = s->ways.data[0];
         return;
     }
-    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN, 2 + 2 * s->ways.count);
+    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | (s->empty ? SPECDEC__VERTEX_FINAL : 0),
+                                 2 + 2 * s->ways.count);
     for (i = 0; i < s->ways.count && !b->failed; i++) {
         const uint32_t state = s->ways.data[i];
-        uint32_t called = state == b->quote ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
+        uint32_t called = state == b->quote && !b->raw ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
                           : state == b->rules.data[s->integer_rule] ? s->integer_rule : specdec__build_rule(b);
 
         if (b->failed)
@@ -32485,9 +33159,11 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
 /* An error that has no keyword yet is that of a conjunction. */
 static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
 {
-    if (s->bad_key || s->bad_node || !s->conjunctions.data[3 * conjunction + 1])
+    const uint32_t *words = specdec__schema_conjunction(s, conjunction);
+
+    if (s->bad_key || s->bad_node || !words[SPECDEC__CONJUNCTION_COUNT])
         return;
-    s->bad_node = s->terms.data[s->conjunctions.data[3 * conjunction]] >> 1;
+    s->bad_node = s->terms.data[words[SPECDEC__CONJUNCTION_FIRST]] >> 1;
     s->bad_key = key;
 }
 
@@ -32541,8 +33217,9 @@ static int specdec__schema_conjunctions(specdec__schema *s)
     specdec__build *b = s->b;
     uint32_t i;
 
-    for (i = 0; i < s->conjunctions.count / 3 && !b->failed; i++)
+    for (i = 0; i < specdec__schema_conjunction_count(s) && !b->failed; i++)
         specdec__schema_build(s, i);
+    b->raw = 0;
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
             specdec__schema_blame(s, i - 1,
@@ -32564,8 +33241,8 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     if (!specdec__schema_conjunctions(s))
         return;
     specdec__build_finish(b, root, s->free_space);
-    for (i = 0; b->crowd && i < s->conjunctions.count / 3; i++)
-        if (b->rules.data[s->conjunctions.data[3 * i + 2]] == b->crowd)
+    for (i = 0; b->crowd && i < specdec__schema_conjunction_count(s); i++)
+        if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowd)
             specdec__schema_blame(s, i, "anyOf, oneOf or not");
 }
 
@@ -32576,8 +33253,6 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-
-#define SPECDEC__TOOLS_NAMED 1u /* the byte between a name and its arguments, where their mark is read elsewhere */
 
 /* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
    the part has it. */
@@ -32616,6 +33291,13 @@ static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_
                ? parameters : 0;
 }
 
+/* Are arguments of this form written otherwise than as a JSON object? */
+static int specdec__tools_written(const specdec__calls *row)
+{
+    return row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_PYTHON ||
+           row->form == SPECDEC__CALLS_BRACES;
+}
+
 /* Is a tool among those that are chosen? */
 static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
@@ -32627,26 +33309,109 @@ static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const 
     return !count;
 }
 
+/* Appends a text as it stands. */
+static void specdec__tools_text(specdec__schema *s, uint32_t all, const char *text)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
+}
+
+/* Appends what an expression describes. */
+static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *expression)
+{
+    specdec__source source;
+    specdec__vector none;
+
+    memset(&source, 0, sizeof source);
+    memset(&none, 0, sizeof none);
+    source.text = (const unsigned char *)expression;
+    source.size = strlen(expression);
+    specdec__tree_prepend(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
+}
+
+static void specdec__tools_space(specdec__schema *s, uint32_t all)
+{
+    specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+}
+
+/* What a form writes around a name, up to the arguments, and behind these. */
+static void specdec__tools_before(specdec__schema *s, uint32_t all)
+{
+    const specdec__calls *row = s->calls;
+
+    if (row->id) { /* a number of the call */
+        specdec__tools_match(s, all, "[^<]{1,40}");
+        specdec__tools_text(s, all, row->id);
+    }
+    if (row->flags & SPECDEC__CALLS_PATH)
+        specdec__tools_text(s, all, "functions.");
+    if (row->form == SPECDEC__CALLS_PYTHON)
+        specdec__tools_match(s, all, "(\\[[ \\n]?)?");
+}
+
+static void specdec__tools_between(specdec__schema *s, uint32_t all)
+{
+    const specdec__calls *row = s->calls;
+
+    if (row->flags & SPECDEC__CALLS_PATH)
+        specdec__tools_match(s, all, ":\\d{1,4}");
+    if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
+        specdec__tools_match(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
+    specdec__tools_text(s, all, row->middle);
+    if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
+        specdec__tools_space(s, all);
+}
+
+static void specdec__tools_behind(specdec__schema *s, uint32_t all)
+{
+    const specdec__calls *row = s->calls;
+
+    if (row->form == SPECDEC__CALLS_PAIRS) {
+        specdec__tools_space(s, all);
+        specdec__tools_text(s, all, row->close);
+    } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
+        specdec__literal_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
+    } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* its message ends with this mark, not with the arguments */
+        const uint32_t mark = specdec__tree_add(s->b, SPECDEC__TREE_ALL, 0, 0, 0);
+
+        specdec__tools_text(s, mark, row->close);
+        specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, mark, 0, 1));
+    }
+}
+
 /* A call of a tool, from behind the mark that begins it to the end of its arguments. rule 0: it has none. */
-static uint32_t specdec__tools_call(specdec__schema *s, const specdec__calls *row, uint32_t name, uint32_t rule)
+static uint32_t specdec__tools_call(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->b;
+    const specdec__calls *row = s->calls;
     const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
     const specdec__bytes raw = specdec__json_raw(&s->j, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
-    if (json)
+    if (json) {
         specdec__tools_literal(s, all, strchr(row->begin, '{'));
-    specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
-    specdec__literal_byte(s, all, json ? '"' : SPECDEC__TOOLS_NAMED);
-    if (json)
+        specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
+        specdec__literal_byte(s, all, '"');
         specdec__tools_literal(s, all, row->behind + 1);
+    } else {
+        size_t size;
+        const unsigned char *text;
+
+        b->raw = 1;
+        text = specdec__schema_spelled(s, name, &size);
+        b->raw = 0;
+        specdec__tools_before(s, all);
+        if (text)
+            specdec__tree_prepend(b, all, specdec__tree_text(b, text, size));
+        specdec__tools_between(s, all);
+    }
     if (rule)
         specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
-    else
+    else if (!specdec__tools_written(row))
         specdec__tools_literal(s, all, "{}");
     if (json)
         specdec__tools_literal(s, all, "}");
+    else
+        specdec__tools_behind(s, all);
     return all;
 }
 
@@ -32663,6 +33428,29 @@ static int specdec__tools_lists(const specdec__calls *row)
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 
+/* Puts what is known of arguments into the constraint. */
+static void specdec__tools_kinds(specdec__schema *s)
+{
+    specdec__build *b = s->b;
+    const uint32_t count = s->kinds.count / (SPECDEC__KIND_WORDS + 1);
+    const uint32_t at = count ? specdec__build_words(b, count * SPECDEC__KIND_WORDS) : 0;
+    uint32_t i;
+
+    for (i = 0; i < count && !b->failed; i++) {
+        memcpy(b->words + at + i * SPECDEC__KIND_WORDS, s->kinds.data + i * (SPECDEC__KIND_WORDS + 1), 8);
+        b->words[at + i * SPECDEC__KIND_WORDS + 2] = specdec__written_known(s, i * (SPECDEC__KIND_WORDS + 1));
+    }
+    b->kinds = at;
+    b->kind_count = b->failed ? 0 : count;
+}
+
+/* Tells a splitter what settings.calls knows of arguments; NULL: nothing. */
+static SPECDEC__UNUSED void specdec__tools_tell(specdec_splitter *splitter, const specdec_constraint *calls)
+{
+    splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->kinds : NULL;
+    splitter->kind_count = calls ? (int)calls->kind_count : 0;
+}
+
 /* Compiles the calls of tools, a JSON array as requests have it, for a row of the table of calls. */
 static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
                                    size_t size)
@@ -32673,10 +33461,11 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
 
     if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
         return;
-    if (!row || (row->form > SPECDEC__CALLS_NAMED && row->form != SPECDEC__CALLS_CHANNEL)) {
-        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "calls of this form are not constrained");
+    if (!row) {
+        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
         return;
     }
+    s->calls = row;
     if (specdec__schema_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, 0)->count) {
         specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
         return;
@@ -32688,6 +33477,8 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
 
         if (!b->failed && schema && specdec__tools_chosen(s, name, source->choices, source->choice_count)) {
             specdec__vector_push(b, &s->roots, schema);
+            s->within = specdec__tools_written(row) ? SPECDEC__STYLE_ARGUMENTS : SPECDEC__STYLE_JSON;
+            s->tool = name;
             specdec__vector_push(b, &rules, specdec__schema_rule(s, &term, 1));
         } else {
             specdec__vector_push(b, &rules, 0);
@@ -32699,14 +33490,15 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     for (tool = 0; specdec__schema_each(s, 0, &tool) && !b->failed; i++) {
         specdec__tools_schema(s, tool, &name);
         if (specdec__tools_chosen(s, name, source->choices, source->choice_count))
-            specdec__tree_prepend(b, any, specdec__tools_call(s, row, name, rules.data[i]));
+            specdec__tree_prepend(b, any, specdec__tools_call(s, name, rules.data[i]));
     }
     if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD]) {
         specdec__build_fail(b, SPECDEC_ERROR_FORMAT, "no tool has such a name");
         return;
     }
     all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+    if (row->form != SPECDEC__CALLS_CHANNEL)
+        specdec__tools_space(s, all);
     if (specdec__tools_lists(row)) { /* which has begun already before the second call */
         const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
 
@@ -32716,6 +33508,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     }
     specdec__tree_prepend(b, all, any);
     specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+    specdec__tools_kinds(s);
     if (specdec__build_expression(b, root, all))
         specdec__build_finish(b, root, s->free_space);
 }
@@ -32915,7 +33708,7 @@ static size_t specdec__trie_plain(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__text_sequence(text, size) : 0;
 
-    return length <= 0 || text[0] < 0x20 || text[0] == '"' || text[0] == '\\' ? 0 : (size_t)length;
+    return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__KIND_OTHER) ? 0 : (size_t)length;
 }
 
 /* Does the entry of token a come before that of token c? */
@@ -33820,6 +34613,7 @@ enum {
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
     SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of streams: see specdec__streams */
+    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of blocks: see specdec__block */
     SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
@@ -33839,6 +34633,7 @@ enum {
                                                                                                   SPECDEC__BOTH */
     SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
     SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of streams; weights of */
+    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of blocks, (2, taps, embedding) */
     SPECDEC__LAUREL_NORM, /* predictions are (streams, streams, streams), of corrections (streams, streams) */
     /* of recurrent layers; taps are (taps, channels) */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
@@ -33862,7 +34657,8 @@ typedef struct specdec__shape {
     int feed_forward;       /* width of the network that every token goes through; 0: there is none */
     int experts;            /* networks of which a token goes through a few; 0: there are none */
     int shared;             /* the network for every token is called a shared expert */
-    int keys_of;            /* number of an earlier layer whose keys and values it reads; -1: it has its own */
+    int keys_of;            /* number of an earlier layer whose keys and values it reads (where all read those of
+                               another model: 0); -1: it has its own */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
     int recurrent;          /* the layer has a state: alone, or beside attention */
@@ -33940,8 +34736,8 @@ enum {
     SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
     SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
                                 feed-forward network */
-    SPECDEC__READS_STATES,   /* its one layer reads hidden states of another model next to embeddings: it can only
-                                draft */
+    SPECDEC__READS_STATES,   /* it reads hidden states of another model, and can only draft: see below */
+    SPECDEC__SIGHT,          /* which keys a node sees: see below */
     SPECDEC__TRAITS
 };
 
@@ -33962,6 +34758,15 @@ typedef struct specdec__architecture {
 /* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context;
    that YaRN makes scores larger by yarn_log_multiplier, not by cosine and sine. */
 enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED, SPECDEC__SHARPENED };
+
+/* Its one layer reads what comes of states next to embeddings (EAGLE-3); what comes of a state and the other model's
+   embedding is the residual stream (assistants); what comes of states is the keys of a text, which layers read that run
+   on embeddings (block drafters). */
+enum { SPECDEC__NO_STATES, SPECDEC__BESIDE_EMBEDDINGS, SPECDEC__AS_STREAM, SPECDEC__AS_KEYS };
+
+/* Those of its view, its ancestors and its own; those of its view alone, which is another model's: it has none; those
+   of its view and of all nodes of the step, which are a block. */
+enum { SPECDEC__SEES_ANCESTORS, SPECDEC__SEES_TEXT, SPECDEC__SEES_BLOCK };
 
 /* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
    every full_attention_interval, or as attention.recurrent_layers says. */
@@ -34095,7 +34900,16 @@ static const specdec__architecture specdec__architectures[] = {
                         {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
                         {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, 1}}},
+    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)},
+                {SPECDEC__READS_STATES, SPECDEC__BESIDE_EMBEDDINGS}}},
+    {"gemma4-assistant", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                          {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                          {SPECDEC__OTHERS, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000},
+                          {SPECDEC__UNSCALED, 1}, {SPECDEC__SCALES_OUTPUT, 1},
+                          {SPECDEC__READS_STATES, SPECDEC__AS_STREAM}, {SPECDEC__SIGHT, SPECDEC__SEES_TEXT}}},
+    {"dflash", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__OTHERS, 1},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__READS_STATES, SPECDEC__AS_KEYS},
+                {SPECDEC__SIGHT, SPECDEC__SEES_BLOCK}}},
 };
 
 /* What a trait is for an architecture. */
@@ -34141,19 +34955,43 @@ enum {
 
 #define SPECDEC__MAX_HEADS 8
 #define SPECDEC__MAX_READS 8
+#define SPECDEC__MAX_BLOCK 64 /* tokens that are drafted in one pass, the root's included */
 
-/* What a model whose layer reads states needs beside that layer. The states of a target after so many layers, one
-   behind the other, times `matrix` are what the layer reads, next to embeddings. Or, of a block that predicts (see
-   >>model/nextn), the layer reads `matrix` times the norm of an embedding and, behind it, that of the state. */
+/* What a model that reads states needs beside its layers. The states of a target after so many layers, one behind the
+   other, times `matrix` are what it reads; of an assistant, the target's embedding of a token and the state behind the
+   token before it. Or, of a block that predicts (see >>model/nextn), the layer reads `matrix` times the norm of an
+   embedding and, behind it, that of the state. */
 typedef struct specdec__reads {
     specdec__matrix matrix;         /* (embedding, count * width), or (embedding, embedding + width) */
-    const float *token_norm, *state_norm; /* (embedding), (width): of such a block; else NULL */
+    const float *token_norm, *state_norm; /* (embedding), (width): of a block that predicts; else NULL */
+    const float *after;             /* (embedding) weights of a norm behind the matrix; NULL: none */
+    specdec__matrix out;            /* of an assistant, (width, embedding): of its last norm, what stands for a state */
+    int centroids, nearest;         /* then its output has a row for each of so many centroids, 0: for each token; and
+                                       of a row of states so many of them tell which tokens have logits */
+    const int32_t *order;           /* (vocabulary): the tokens of the first centroid, of the next one, ... */
     const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
     int layers[SPECDEC__MAX_READS]; /* (count) */
     int count, width;               /* width: of the target */
     int norm_first;                 /* the residual stream begins with the norm of what is read */
     int joined;                     /* it is such a block */
 } specdec__reads;
+
+/* What a model that drafts a block in one pass needs beside its layers (DFlash: Chen et al. 2026, arXiv 2602.06036).
+   The block is the root's token and masks behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
+     DSpark:  logits[i] + markov_out markov_in[s]; how far to trust them: sigmoid(trust [state[i], markov_in[s]])
+     DFlash2: of the `candidates` tokens t with the largest logits[i] alone,
+              logits[i][t] + sum over r of before[s][r] (hidden state[i])[r] after[t][r]
+   and in a layer a convolution before and one behind both halves: with h what a half reads, c = conv h, it makes of
+   rows x sums over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
+typedef struct specdec__block {
+    int size, first;               /* its tokens; the row that guesses at the one behind the root: 0, or 1 */
+    int32_t mask;
+    int taps, group;               /* of the convolutions, 0: there are none; dimensions that share weights */
+    specdec__matrix markov_in, markov_out, trust;   /* (vocabulary, rank), (output rows, rank), (1, embedding + rank) */
+    float trust_bias;
+    int candidates;                /* 0: all tokens */
+    specdec__matrix before, after, hidden;          /* (vocabulary, rank), (output rows, rank), (rank, embedding) */
+} specdec__block;
 
 /* Embeddings that each token has for each layer, beside that of the first one. With x0 the latter, layer l reads
        e[l] = (root(width) * row of the table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
@@ -34227,6 +35065,7 @@ typedef struct specdec_model {
     specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
     const float *output_norm;
     specdec__reads reads;
+    specdec__block block;
     specdec__inputs inputs;
     specdec__streams streams;
     specdec__latent latent_attention;
@@ -34261,6 +35100,7 @@ enum {
     SPECDEC__DIM_SCALE, /* 1 */
     SPECDEC__DIM_STREAMS, SPECDEC__DIM_PREDICTIONS, SPECDEC__DIM_CORRECTIONS, SPECDEC__DIM_STREAM_NORMS,
     SPECDEC__DIM_LAUREL,
+    SPECDEC__DIM_CONV, SPECDEC__DIM_CONV_BASE,
     SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
     SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
     SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
@@ -34298,6 +35138,8 @@ static const struct {
     {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_E, 0},
     {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_E, 0},
     {"laurel_r.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LAUREL, 0},
+    {"attn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
+    {"ffn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
     {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
     {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
     {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
@@ -34372,6 +35214,8 @@ static const struct {
     {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__ALWAYS, 0},
     {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__ALWAYS, 0},
     {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
+    {"attn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
+    {"ffn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
     {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
     {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
     {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
@@ -34383,6 +35227,7 @@ static const struct {
 /* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
     {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
+    {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_E, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_E, 0},
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
@@ -34424,6 +35269,18 @@ SPECDEC__INLINE int specdec__model_begins(const specdec__model *m)
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
     return !SPECDEC__PIPE || m->first + m->layers == m->all;
+}
+
+/* What a model is that can only draft; NULL: it is not one, or not bound. */
+static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m)
+{
+    static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
+
+    if (m->speculator)
+        return "heads";
+    return m->block.candidates       ? "DFlash2"
+           : m->block.markov_in.type ? "DSpark"
+                                     : kinds[m->trait[SPECDEC__READS_STATES]];
 }
 
 /* Whether a model can write a text on its own. */
@@ -34811,6 +35668,30 @@ static void specdec__model_read_latent(specdec__model_reader *r, specdec__model 
     latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
+/* Reads the sizes of blocks that are drafted in one pass, and whether a row of one sees those behind it. */
+static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
+{
+    static const char mask[] = "tokenizer.ggml.mask_token_id";
+    specdec__block *b = &m->block;
+    int64_t token = -1;
+
+    b->size = specdec__model_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
+    b->first = !specdec__model_count(r, ".sample_from_anchor", 0, 1, 0);
+    b->taps = specdec__model_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
+    b->group = specdec__model_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
+    b->candidates = specdec__model_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
+    if (specdec__model_count(r, ".attention.causal", 0, 1, 0))
+        m->trait[SPECDEC__SIGHT] = SPECDEC__SEES_ANCESTORS;
+    if (!r->result)
+        r->result = specdec__gguf_get_integer(&m->gguf, mask, 0, 0, 1 << 24, &token, r->error);
+    if (!r->result && token < 0)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", mask);
+    if (!r->result && m->embedding % b->group)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "conv_group_size %d of %d dimensions", b->group,
+                                  m->embedding);
+    b->mask = (int32_t)token;
+}
+
 /* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
@@ -34819,7 +35700,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     int i;
 
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
-    m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+    if (!m->trait[SPECDEC__READS_STATES]) /* all of its blocks do */
+        m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
@@ -34837,6 +35719,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
+    if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
+        specdec__model_read_block(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
     m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
@@ -35071,6 +35955,8 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.recurrent = specdec__model_recurs(m, index, &s);
     if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
         s.heads = s.kv_heads = 0;
+    if (m->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
+        s.keys_of = 0;
     for (i = m->all - m->sharing; index >= m->all - m->sharing && s.keys_of < 0 && i-- > 0;)
         if (specdec__model_windowed(m, i) == windowed)
             s.keys_of = i;
@@ -35192,7 +36078,7 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
     specdec__model_reader r = specdec__model_read(m, error);
     int i;
 
-    for (i = 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
+    for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
         const int asked = specdec__model_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
@@ -35447,7 +36333,9 @@ static specdec_result specdec__model_folded(const specdec__model *m, const char 
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[2] != 1 || t.shape[3] != 1)
+    if (t.shape[1] <= (uint64_t)size && t.shape[2] <= (uint64_t)size) /* rows may be folded once more */
+        t.shape[1] *= t.shape[2];
+    if (t.shape[0] != (uint64_t)row || t.shape[1] != (uint64_t)(size / row) || t.shape[3] != 1)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
                              (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], row, size / row);
     values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
@@ -35722,13 +36610,17 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
     specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
+    if (m->block.taps) {
+        size[SPECDEC__DIM_CONV] = 2 * m->block.taps * (m->embedding / m->block.group);
+        size[SPECDEC__DIM_CONV_BASE] = 2 * m->block.taps * m->embedding;
+    }
     size[SPECDEC__DIM_OWN] = s->keys_of < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     if (m->latent_attention.rank && heads)
         specdec__model_latent_sizes(m, s, size);
-    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->trait[SPECDEC__READS_STATES]);
+    size[SPECDEC__DIM_READ] = m->embedding * (m->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS ? 2 : 1);
     mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
     specdec__model_mixing_sizes(m, &mixing, size);
 }
@@ -36044,20 +36936,174 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     return SPECDEC_OK;
 }
 
+/* Finds a tensor whose name has this word in it. */
+static int specdec__model_find_word(const specdec__model *m, const char *word, char *name, size_t size)
+{
+    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    const size_t length = strlen(word);
+    uint64_t i;
+    size_t k;
+
+    c.at = m->gguf.tensors_at;
+    for (i = 0; i < m->gguf.tensor_count; i++) {
+        const specdec__bytes found = specdec__gguf_skip(&m->gguf, &c, 1);
+
+        for (k = 0; found.size < size && k + length <= found.size; k++)
+            if (!memcmp(found.data + k, word, length)) {
+                memcpy(name, found.data, found.size);
+                name[found.size] = 0;
+                return 1;
+            }
+    }
+    return 0;
+}
+
+/* Binds the centroids of an assistant, if its file has them: in place of the output matrix, whose rows are read one by
+   one then. */
+static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec__gguf_tensor t, order;
+    char centroids[96], name[96];
+    int32_t *ids;
+    int i, found, wide;
+
+    if (!specdec__model_find_word(m, "centroid", centroids, sizeof centroids) ||
+        !specdec__model_find_word(m, "ordering", name, sizeof name) ||
+        !specdec__model_find_tensor(m, centroids, &t) || !specdec__model_find_tensor(m, name, &order))
+        return SPECDEC_OK;
+    wide = order.type == SPECDEC__TYPE_I64 ? 8 : 4;
+    if (t.shape[1] < 1 || t.shape[1] > (uint64_t)m->vocab_size || m->vocab_size % (int)t.shape[1])
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu rows for a vocabulary of %d", centroids,
+                             (unsigned long long)t.shape[1], m->vocab_size);
+    if ((order.type != SPECDEC__TYPE_I32 && wide == 4) || order.size != (size_t)m->vocab_size * (size_t)wide)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d integers", name, m->vocab_size);
+    reads->centroids = (int)t.shape[1];
+    reads->nearest = specdec__model_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
+                                          specdec__min_int(32, reads->centroids));
+    if (r.result || (r.result = specdec__model_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
+                                                      &found, error)) != SPECDEC_OK)
+        return r.result;
+    ids = SPECDEC__TAKE(arena, int32_t, m->vocab_size);
+    for (i = 0; i < m->vocab_size; i++) {
+        const uint32_t id = specdec__load_u32(order.data + (size_t)i * (size_t)wide);
+
+        if (id >= (uint32_t)m->vocab_size)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s names a token at %d that there is not", name,
+                                 i);
+        if (ids)
+            ids[i] = (int32_t)id;
+    }
+    reads->order = ids;
+    return SPECDEC_OK;
+}
+
+/* Binds what an assistant reads and hands on: see specdec__reads. */
+static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec_result result;
+    int found;
+
+    reads->count = 2;
+    reads->width = specdec__model_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
+    if (r.result)
+        return r.result;
+    result = specdec__model_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
+                                   &reads->matrix, &found, error);
+    if (!result)
+        result = specdec__model_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1, &reads->out,
+                                       &found, error);
+    if (result)
+        return result;
+    specdec__model_count_weights(m, &reads->matrix);
+    specdec__model_count_weights(m, &reads->out);
+    return SPECDEC_OK;
+}
+
+/* Binds a matrix of (rows, columns), or of (other, columns). */
+static specdec_result specdec__model_either(specdec__model *m, const char *name, int rows, int other, int columns,
+                                            specdec__matrix *out, specdec_error *error)
+{
+    specdec__gguf_tensor t;
+    int found;
+
+    if (specdec__model_find_tensor(m, name, &t) && t.shape[1] == (uint64_t)other)
+        rows = other;
+    return specdec__model_matrix(m, name, rows, columns, 1, out, &found, error);
+}
+
+/* Binds what DSpark has, if the file has it: see specdec__block. */
+static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, specdec__arena *arena,
+                                                 specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    const int trust = specdec__model_count(&r, ".has_confidence_head", 0, 1, 0);
+    const float *bias = NULL;
+    specdec__block *b = &m->block;
+    specdec__gguf_tensor t;
+    int found, rank;
+
+    if (r.result || !specdec__model_find_tensor(m, "markov_w1.weight", &t))
+        return r.result;
+    rank = t.shape[0] < SPECDEC__MAX_DIMENSION / 2 ? (int)t.shape[0] : 0;
+    if ((r.result = specdec__model_either(m, "markov_w1.weight", m->vocab_size, rows, rank, &b->markov_in, error)) ||
+        (r.result = specdec__model_either(m, "markov_w2.weight", rows, m->vocab_size, rank, &b->markov_out, error)) ||
+        (trust && (r.result = specdec__model_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1, &b->trust, &found,
+                                                    error))) ||
+        (trust && (r.result = specdec__model_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
+        return r.result;
+    b->trust_bias = bias ? *bias : 0;
+    specdec__model_count_weights(m, &b->markov_out);
+    return SPECDEC_OK;
+}
+
+/* Binds what a model has that drafts blocks. */
+static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    const int rows = m->id_count ? m->id_count : m->vocab_size;
+    specdec__block *b = &m->block;
+    int found, rank;
+
+    if (b->mask >= m->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "mask_token_id %d, the vocabulary has %d", (int)b->mask,
+                             m->vocab_size);
+    if (b->candidates > rows)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "selector_top_k %d of %d tokens", b->candidates, rows);
+    if (!b->candidates)
+        return specdec__model_bind_markov(m, rows, arena, error);
+    rank = specdec__model_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
+    if (r.result ||
+        (r.result = specdec__model_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank, &b->before,
+                                          error)) ||
+        (r.result = specdec__model_either(m, "selector_successor.weight", m->vocab_size, rows, rank, &b->after,
+                                          error)) ||
+        (r.result = specdec__model_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
+                                          error)))
+        return r.result;
+    specdec__model_count_weights(m, &b->hidden);
+    return SPECDEC_OK;
+}
+
 /* Binds what a model has that reads states: for fc see specdec__reads. */
 static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
     specdec__reads *reads = &m->reads;
-    specdec_result result = specdec__model_read_layers(m, error);
+    specdec_result result;
     int found, normed;
 
-    if (result)
+    if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM)
+        return specdec__model_bind_assistant(m, error);
+    if ((result = specdec__model_read_layers(m, error)) != SPECDEC_OK)
         return result;
     reads->width = specdec__model_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
     reads->norm_first = specdec__model_count(&r, ".norm_before_residual", 0, 1, 0);
     normed = specdec__model_count(&r, ".norm_before_fc", 0, 1, 0);
-    if (!r.result && (m->layers != 1 || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
+    if (!r.result && ((m->layers != 1 && !m->block.size) || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
                              reads->width);
@@ -36065,6 +37111,8 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                                                     &reads->matrix, &found, error)) != SPECDEC_OK)
         return r.result ? r.result : result;
     specdec__model_count_weights(m, &reads->matrix);
+    if (m->block.size)
+        return specdec__model_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->after, error);
     return normed ? specdec__model_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
                                           &reads->norm, error)
                   : SPECDEC_OK;
@@ -36274,17 +37322,21 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    const int borrows = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
+    const int reads = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
+    const int borrows = reads && m->trait[SPECDEC__READS_STATES] != SPECDEC__AS_STREAM;
     int found;
     size_t tile_bytes;
+    specdec__gguf_tensor sinks;
     specdec_result r = specdec__model_rope(m, arena, error);
 
     m->vocab_size = (int)m->vocab.count;
+    if (m->block.size && specdec__model_find_tensor(m, "blk.0.attn_sinks.weight", &sinks))
+        m->trait[SPECDEC__NEEDS] |= (int)SPECDEC__BIT(SPECDEC__SINKS);
     if (!r && m->all > m->tensors)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
                              m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
-        (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+        (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
@@ -36294,11 +37346,15 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
                                    m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
+        (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_strangers(m, error)) != SPECDEC_OK)
         return r;
     specdec__model_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
+    if (SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
+        (r = specdec__model_bind_centroids(m, arena, error)) != SPECDEC_OK)
+        return r;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
     if (SPECDEC__PIPE && m->bare)
@@ -36530,7 +37586,7 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
 
 #define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
 
-/* Every matrix of a step, by number: those of layers, of streams, that of what is read, that of embeddings for layers,
+/* Every matrix of a step, by number: those of layers, of streams, those of what is read, that of embeddings for layers,
    and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
@@ -36539,14 +37595,17 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
     return i < in_layers ? &m->layer[i / each].matrix[i % each]
            : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
            : rest == 0   ? &m->reads.matrix
-           : rest == 1   ? &m->inputs.matrix
+           : rest == 1   ? &m->reads.out
+           : rest == 2   ? &m->inputs.matrix
+           : rest == 3   ? &m->block.markov_out
+           : rest == 4   ? &m->block.hidden
                          : &m->output;
 }
 
 /* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 2 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->bare;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -37528,6 +38587,28 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
     specdec__states_init(&kv->states, &model->mixing, room->views, room->length, room->every, arena);
 }
 
+/* The pages of another model's cache, for a model whose layers all read keys of that one: those with a window the keys
+   of its last layer but one, the others those of its last. */
+static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
+                             specdec__arena *arena)
+{
+    int i;
+
+    *kv = *other;
+    memset(&kv->states, 0, sizeof kv->states);
+    kv->kept = NULL;
+    kv->tell = NULL;
+    kv->span[SPECDEC__WINDOW].window = model->window;
+    kv->layers = model->layers;
+    kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
+    for (i = 0; kv->layer && i < kv->layers; i++) {
+        const int windowed = specdec__model_layer_shape(model, i).span == SPECDEC__WINDOW;
+
+        kv->layer[i] = other->layer[specdec__max_int(other->layers - 1 - windowed, 0)];
+        kv->layer[i].owns = 0;
+    }
+}
+
 /* All its pages, and states. */
 static size_t specdec__kv_bytes(const specdec__kv *kv)
 {
@@ -38468,6 +39549,7 @@ typedef struct specdec__context {
     float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
     float *predicted;          /* (most, e): x as the layer at work has predicted it */
     float *stream_router;      /* (most, 16): what the layer's router of streams says */
+    float *convs, *mixed;      /* (most, weights), (most, e): of convolutions over a block; NULL: there are none */
     const double *frequency[2];
     /* while a layer attends */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
@@ -38505,7 +39587,7 @@ typedef struct specdec__context {
     int *path;                 /* (most): nodes to be committed */
     specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of drafters that read states */
     float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
-                                  comes of them. For architectures that read states */
+                                  comes of them, or it reads none. For architectures that read states */
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
     void *recalls;             /* what that works on */
@@ -38685,22 +39767,23 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
 }
 
-/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding and the
-   output that a model lacks are the lender's. */
-static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__model *lender,
+/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding, the
+   output and the keys that a model lacks are the lender's. */
+static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__context *lender,
                                   const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int reads = model->reads.count ? specdec__forward_stride(2 * model->embedding) : 0;
+    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.joined;
+    const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
 
     memset(c, 0, sizeof *c);
     c->model = model;
-    c->embedding = model->token_embedding.type ? &model->token_embedding : &lender->token_embedding;
-    c->output = model->output.type ? &model->output : &lender->output;
+    c->embedding = model->token_embedding.type ? &model->token_embedding : lender->embedding;
+    c->output = model->output.type ? &model->output : lender->output;
     c->kernels = kernels;
     c->pool = pool;
     c->threads = threads;
@@ -38711,7 +39794,10 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
-    specdec__kv_init(&c->kv, kv_type, model, room, arena);
+    if (model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
+        specdec__kv_lend(&c->kv, &lender->kv, model, arena);
+    else
+        specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     if (model->mixing.layers)
         specdec__context_mix(c, room, arena);
@@ -38729,7 +39815,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
                                                                                             model->latent)));
-    widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
     widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
@@ -38744,6 +39831,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                     model->layers));
     if (model->streams.count)
         specdec__context_streams(c, n, arena);
+    if (model->block.taps) {
+        const int weights = 2 * model->block.taps * (model->embedding / model->block.group);
+
+        c->convs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
+        c->mixed = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+    }
     specdec__context_halves(c, n, arena);
     if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
         specdec__columns_take(&c->columns, heads, wide, arena);
@@ -39770,25 +40863,41 @@ typedef struct specdec__unit {
     specdec__sums sums; /* of the stretch at hand */
 } specdec__unit;
 
+/* The last of the nodes whose keys a node sees; -1: it sees none of them. */
+SPECDEC__INLINE int specdec__forward_last(const specdec__context *c, int node)
+{
+    const int sight = c->model->trait[SPECDEC__SIGHT];
+
+    return sight == SPECDEC__SEES_ANCESTORS ? node : sight == SPECDEC__SEES_BLOCK ? c->batch->n - 1 : -1;
+}
+
+/* How many keys lie before the last one that a node sees, that included. */
+SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
+{
+    const int last = specdec__forward_last(c, node);
+
+    return last < 0 ? c->place[node] : c->place[last] + 1;
+}
+
 /* Which keys of a block a node sees. */
 static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
-    const int window = c->kv.span[u->kv->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
+    const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
     specdec__range range;
 
-    range.to = specdec__min_int(SPECDEC__KEYS, end);
-    range.from = window ? specdec__max_int(end - window, 0) : 0;
+    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_end(c, node) - base);
+    range.from = window ? specdec__max_int(c->place[node] + 1 - window - base, 0) : 0;
     return range;
 }
 
-/* The slots of the keys in a range of a block that a node sees: committed ones, then its ancestors and itself. */
+/* The slots of the keys in a range of a block that a node sees: committed ones, then those of nodes. */
 static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
                                    specdec__range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
     const int own = base + range.from + specdec__max_int(committed, 0);
-    int at = node;
+    int at = specdec__forward_last(c, node);
 
     if (committed > 0)
         specdec__view_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
@@ -40179,10 +41288,10 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
     specdec__range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
-        const int place = c->place[first];
+        const int most = specdec__max_int(specdec__forward_end(c, first) - 1, 0);
 
-        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(place + 1 - window, 0) / keys : 0);
-        seen.to = specdec__max_int(seen.to, place / keys + 1);
+        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(c->place[first] + 1 - window, 0) / keys : 0);
+        seen.to = specdec__max_int(seen.to, most / keys + 1);
     }
     return seen;
 }
@@ -40859,6 +41968,53 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
 }
 
 /* =====================================================================================================================
+ * >>forward/block: dynamic convolutions over the rows of a block: see specdec__block.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A thread's part of a convolution: rows of c->mixed (n, e) become sums over taps of weights times rows of x (n, e),
+   the row itself and those before it; c->convs has what the half's matrix says of each row. side: 0: before the half,
+   1: behind it. Canonical: taps in order. */
+static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
+{
+    const specdec__block *b = &c->model->block;
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int width = c->model->embedding, groups = width / b->group;
+    const int end = specdec__min_int(part.to * 32, width), stride = specdec__forward_stride(2 * b->taps * groups);
+    int i, tap, d;
+
+    for (i = part.first; i < part.last; i++) {
+        float *out = c->mixed + (size_t)i * (size_t)c->e;
+
+        memset(out + part.from * 32, 0, (size_t)(part.to - part.from) * 32 * sizeof *out);
+        for (tap = 0; tap < b->taps && tap <= i; tap++) {
+            const float *from = x + (size_t)(i - tap) * (size_t)c->e;
+            const float *own = c->convs + (size_t)i * (size_t)stride + (side * b->taps + tap) * groups;
+            const float *fixed = base + (size_t)(side * b->taps + tap) * (size_t)width;
+
+            for (d = part.from * 32; d < end; d++)
+                out[d] += (own[d / b->group] + fixed[d]) * from[d];
+        }
+    }
+}
+
+/* A thread's part of c->mixed goes back to where the half's output is awaited. */
+static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    int i;
+
+    for (i = part.first; i < part.last; i++) {
+        const size_t at = (size_t)i * (size_t)c->e + (size_t)part.from * 32;
+
+        memcpy(x + at, c->mixed + at, (size_t)(part.to - part.from) * 32 * sizeof *x);
+    }
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>forward/step: a step: layers, experts, logits; committing its nodes.
  * ================================================================================================================== */
 
@@ -40951,6 +42107,31 @@ static int specdec__forward_latent_queries(specdec__context *c, int thread, cons
     return specdec__forward_absorb(c, thread, layer);
 }
 
+/* What the first matrices of a half read where it begins with a convolution: of norms of x, of which *in tells. Returns
+   1 when cancelled. */
+static int specdec__forward_convolve_input(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
+                                           int base, specdec__input *in)
+{
+    const int stride = specdec__forward_stride(layer->matrix[matrix].rows);
+    const specdec__output t = specdec__forward_output(layer, matrix, -1, c->convs, stride);
+
+    if (specdec__forward_project(c, thread, in, &t, 1))
+        return 1;
+    specdec__forward_convolve(c, thread, layer->vector[base], 0, in->values);
+    *in = specdec__forward_input(c->mixed, c->n, c->e, NULL);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* The output of such a half, in c->y, goes through another convolution. Returns 1 when cancelled. */
+static int specdec__forward_convolve_output(specdec__context *c, int thread, const float *base)
+{
+    specdec__forward_convolve(c, thread, base, 1, c->y);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_convolved(c, thread, c->y);
+    return 0;
+}
+
 /* Queries, keys and values of a layer. Returns 1 when cancelled. */
 static int specdec__forward_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
@@ -40959,8 +42140,11 @@ static int specdec__forward_queries(specdec__context *c, int thread, const specd
     const int owns = specdec__context_keys(c, layer)->owns, values = layer->matrix[SPECDEC__V].rows > 0;
     specdec__output t[3];
 
-    if (c->model->trait[SPECDEC__READS_STATES])
+    if (c->model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS)
         in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+    if (c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__ATTENTION_CONV,
+                                                    SPECDEC__ATTENTION_CONV_BASE, &in))
+        return 1;
     t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
                                    specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
@@ -41006,7 +42190,8 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
         return 1;
     in = specdec__forward_input(c->h, c->n, attended, NULL);
     t = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, &t, 1))
+    if (specdec__forward_project(c, thread, &in, &t, 1) ||
+        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
     if (layer->state >= 0)
         specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);
@@ -41082,9 +42267,12 @@ static int specdec__forward_network(specdec__context *c, int thread, const specd
 /* x += what its network makes of it. Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
-    if (specdec__forward_network(c, thread, layer, &in, c->y))
+    if ((c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__FFN_CONV, SPECDEC__FFN_CONV_BASE,
+                                                     &in)) ||
+        specdec__forward_network(c, thread, layer, &in, c->y) ||
+        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__FFN_CONV_BASE])))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
@@ -41603,7 +42791,8 @@ static int specdec__forward_read(specdec__context *c, int thread)
 static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
-    const int reads = SPECDEC__HEADS && c->model->reads.count, width = c->model->embedding;
+    const int trait = c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
+    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.joined);
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -41612,7 +42801,7 @@ static void specdec__forward_embed(specdec__context *c, int thread)
         specdec__forward_angles(c, SPECDEC__ROPE, i);
         if (c->frequency[SPECDEC__ROPE_OTHER])
             specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
-        if (!specdec__model_begins(c->model)) /* x came from elsewhere */
+        if (!specdec__model_begins(c->model) || (SPECDEC__HEADS && !reads && c->reads)) /* x came from elsewhere */
             continue;
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
@@ -41654,6 +42843,35 @@ static void specdec__forward_logits(void *argument, int thread)
         specdec__forward_multiply(c, thread, &t, 1);
 }
 
+/* Keys and values of all layers, of x, which came of states. Returns 1 when cancelled. */
+static int specdec__forward_keys(specdec__context *c, int thread)
+{
+    const specdec__input in = specdec__forward_normed(c, c->n, c->model->reads.after);
+    int i, from, end, items;
+
+    specdec__forward_quantise(c, thread, &in);
+    for (i = 0; i < c->model->layers; i++) {
+        const specdec__layer *layer = &c->model->layer[i];
+        const specdec__shape *s = &layer->shape;
+        specdec__output t[2];
+
+        t[0] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                       specdec__forward_stride(s->kv_heads * s->key_dim));
+        t[1] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                       specdec__forward_stride(s->kv_heads * s->value_dim));
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+        specdec__forward_multiply(c, thread, t, 2);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+        items = c->n * s->kv_heads;
+        for (end = 0; (from = specdec__pool_claim(c->pool, items, 1, &end)) < items;)
+            for (; from < end; from++)
+                specdec__forward_store(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
+    }
+    return specdec__pool_barrier(c->pool);
+}
+
 static void specdec__forward_worker(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -41669,6 +42887,10 @@ static void specdec__forward_worker(void *argument, int thread)
         (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
+    if (SPECDEC__HEADS && c->reads && m->block.size) {
+        specdec__forward_keys(c, thread);
+        return;
+    }
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
         if (SPECDEC__PIPE && c->hooks && !thread)
@@ -41705,6 +42927,12 @@ static int specdec__forward_seat(specdec__context *c, const specdec__batch *batc
     specdec__view *view = batch->views[i];
     int parent = batch->parents[i], local = 0, previous = -1, span, j;
 
+    if (c->model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT) {
+        c->place[i] = view->length;
+        c->position[i] = view->position;
+        c->trunk[i] = 1;
+        return 1;
+    }
     for (j = 0; j < i; j++)
         if (batch->views[j] == view) {
             local++;
@@ -41750,9 +42978,9 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     if (c->row_count > c->most_rows && !c->model->bare)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
+    c->batch = batch;
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
-    c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
     return c->kv.states.count ? specdec__forward_mix_prepare(c, batch, error) : SPECDEC_OK;
@@ -45502,6 +46730,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
 #define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
 
+enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
+
 struct specdec__constrained;
 
 /* What all sequences of an engine use in turn. */
@@ -45517,6 +46747,8 @@ typedef struct specdec__masker {
     int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5) tokens of these */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
+    int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
+    int mark_count;            /* -1: not looked for yet */
     const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
     int base, path_count;
     int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
@@ -45535,6 +46767,7 @@ typedef struct specdec__constrained {
     int end_count;
     int from;                  /* the token at which the constraint begins */
     int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
+    int spelled;               /* marks count as their spelling */
     int length;                /* state[0] is behind so many tokens, */
     int32_t last;              /* of which this is the last; -1: there is none */
     specdec_constraint_state *state; /* (2) */
@@ -45561,6 +46794,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     memset(&made, 0, sizeof made);
     made.vocab = vocab;
     made.vocab_size = vocab_size;
+    made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
         bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
@@ -45618,6 +46852,17 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
             specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
 }
 
+/* Is a token a mark of calls that counts as its spelling? */
+static int specdec__constrained_marks(const specdec__constrained *c, int32_t token)
+{
+    int i;
+
+    for (i = 0; c->spelled && i < c->masker->mark_count; i++)
+        if (c->masker->marks[i] == token)
+            return 1;
+    return 0;
+}
+
 /* The bytes that a token adds to the text behind `previous`; none: it is no text. */
 static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
@@ -45626,6 +46871,8 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
+    if (specdec__constrained_marks(c, token))
+        return specdec__vocab_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->at[token];
     bytes.size = trie->at[token + 1] - trie->at[token];
     if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
@@ -45662,7 +46909,7 @@ SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at)
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
-    c->anchored = 0;
+    c->anchored = c->spelled = 0;
     c->length = -1;
     if (c->masker && c->masker->owner == c)
         c->masker->owner = NULL;
@@ -45791,7 +47038,8 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
-                          specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL, tokens,
+                          (specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
+                              (c->spelled ? SPECDEC_TOKENIZE_SPECIAL : 0), NULL, tokens,
                           4 * SPECDEC__FORCED_BYTES + 5, &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
         return -1;
     first = specdec__constrained_bytes(c, previous, tokens[0]);
@@ -45829,6 +47077,9 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
             if (specdec__vertex_complete(c->constraint, state))
                 m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
         }
+    for (i = 0; c->spelled && (int)i < m->mark_count; i++)
+        if (specdec__constrained_takes(c, state, previous, m->marks[i]))
+            m->mask[m->marks[i] / 32] |= 1u << m->marks[i] % 32;
     for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
         if (m->trie->at[i + 1] > m->trie->at[i] && m->trie->text[m->trie->at[i]] == ' ') {
             m->mask[i / 32] &= ~(1u << i % 32);
@@ -46375,8 +47626,6 @@ typedef struct specdec__drafter_kind {
     specdec_result (*follow)(specdec__drafter *drafter, const specdec__heard *heard, specdec_error *error);
     /* Of how many tokens of text number `at` it has heard: the next one is needed. Or: it needs the last alone. */
     int (*heard)(const specdec__drafter *drafter, int at);
-    /* Drafts instead of this kind with a file that holds layers. Or: there is but one kind of file. */
-    const struct specdec__drafter_kind *layers;
     /* The path to a candidate that was extended was accepted, with it: it becomes the root, what lies behind it stays.
        Or: nothing can stay. */
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
@@ -46565,6 +47814,208 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/short: a short vocabulary of a drafter's own: the rows of its output matrix that are wanted often.
+ *
+ * A level of a small drafter costs mostly what its output matrix does, of which few rows ever win (FR-Spec: Zhao et al.
+ * 2025, arXiv 2502.14856). Copies of some rows lie side by side, those of the first tokens to begin with, since
+ * vocabularies list what is frequent first. A token that a text has, and that they lack, takes the place of a row that
+ * was not wanted for long (the clock algorithm). Whether drafts are made with them or with the whole matrix is decided
+ * by what either was seen to take, and by the share of written tokens that they lacked. No text depends on it.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__SHORT_LEAST 4096     /* rows, where the configuration does not say how many, */
+#define SPECDEC__SHORT_SHARE 16       /* or such a part of all, where that is more */
+#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row which is wanted again and again */
+#define SPECDEC__SHORT_PROBE 256      /* trees between looks at what the other way takes */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* of a token that a drafter with all rows proposes */
+#define SPECDEC__SHORT_MEMORY 0.998   /* what a written token leaves of the weight of older ones */
+
+typedef struct specdec__short {
+    const specdec__matrix *full; /* (tokens, columns) */
+    specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
+    unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
+    int32_t *ids;                /* (rows): whose they are */
+    int32_t *row;                /* (tokens): the row of a token; -1: none */
+    unsigned char *worth;        /* (rows): how often the clock passes over them */
+    unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
+    int32_t *counted;            /* (texts): tokens that were looked at */
+    int hand;                    /* the row that the clock looks at next, falling */
+    int on, trees;               /* whether the rows are in use; trees that were begun */
+    int always;                  /* they are in any case */
+    double rest;                 /* bytes of weights of a level, but for those of the output */
+    double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
+    double levels;               /* of a tree */
+    double written, missed;      /* tokens that were written, and those of them that had no row */
+} specdec__short;
+
+/* Rows that a drafter's output matrix, of so many bytes in all of a level, is to have copies of. wanted: 0: as pays,
+   -1: none. Returns 0 where there are none: where so few would be left out, or read at all, that it does not pay. */
+static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
+{
+    const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
+    const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__QUANT_ROWS);
+    const size_t bytes = full->row_bytes * (size_t)full->rows;
+
+    if (wanted < 0 || rows >= full->rows || (!wanted && (rows > full->rows / 2 || bytes < level / 8)))
+        return 0;
+    return rows;
+}
+
+/* Row `row` becomes a token's. Returns whose it was. */
+static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
+{
+    const int32_t before = s->ids[row];
+
+    s->row[before] = -1;
+    s->row[token] = row;
+    s->ids[row] = token;
+    s->worth[row] = (unsigned char)worth;
+    s->stale[row / SPECDEC__QUANT_ROWS] = 1;
+    return before;
+}
+
+/* Takes what so many rows of a matrix need, for so many texts; level: bytes of weights of a level with all of them. */
+static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
+                                const specdec__vocab *vocab, specdec__arena *arena)
+{
+    const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
+    int i;
+
+    s->full = full;
+    s->matrix = *full;
+    s->matrix.rows = rows;
+    s->matrix.bounds = NULL;
+    s->tiles = (unsigned char *)specdec__arena_reserve(arena, (size_t)(rows / SPECDEC__QUANT_ROWS), tile_bytes,
+                                                       SPECDEC__CACHE_LINE);
+    s->matrix.tiles = s->tiles;
+    s->side_by_side = SPECDEC__TAKE(arena, unsigned char, tile_bytes);
+    s->ids = SPECDEC__TAKE(arena, int32_t, rows);
+    s->row = SPECDEC__TAKE(arena, int32_t, full->rows);
+    s->worth = SPECDEC__TAKE(arena, unsigned char, rows);
+    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__QUANT_ROWS);
+    s->counted = SPECDEC__TAKE(arena, int32_t, texts);
+    s->rest = level > bytes ? (double)(level - bytes) : 0;
+    s->hand = rows - 1;
+    s->on = 1;
+    for (i = 0; s->row && s->ids && i < full->rows; i++)
+        s->row[i] = i < rows ? i : -1;
+    for (i = 0; s->stale && s->ids && i < rows; i++) {
+        s->ids[i] = i;
+        s->stale[i / SPECDEC__QUANT_ROWS] = 1;
+    }
+    for (i = 0; s->counted && i < vocab->end_count && vocab->ends[i] < full->rows; i++)
+        if (s->row[vocab->ends[i]] < 0)
+            specdec__short_put(s, s->hand--, vocab->ends[i], SPECDEC__SHORT_WORTH);
+}
+
+/* A text has a token: it gets a row. Returns the token that has lost its own; -1: none has. */
+static int32_t specdec__short_want(specdec__short *s, int32_t token)
+{
+    const int row = s->row[token];
+
+    if (row >= 0) {
+        s->worth[row] = (unsigned char)specdec__min_int(s->worth[row] + 1, SPECDEC__SHORT_WORTH);
+        return -1;
+    }
+    for (; s->worth[s->hand]; s->hand = s->hand ? s->hand - 1 : s->matrix.rows - 1)
+        s->worth[s->hand]--;
+    return specdec__short_put(s, s->hand, token, 1);
+}
+
+/* Looks at what is new in text number `at`: its tokens up to count, of which those below `vocab` can have rows. whole
+   (vocab): logits of all tokens, which become -infinity for those that have lost their rows. */
+static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
+{
+    int i = specdec__min_int(s->counted[at], count);
+    const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
+
+    for (; i < count; i++) {
+        int32_t lost;
+
+        if (text[i] < 0 || text[i] >= s->full->rows || text[i] >= vocab)
+            continue;
+        if (writes) {
+            s->written = SPECDEC__SHORT_MEMORY * s->written + 1;
+            s->missed = SPECDEC__SHORT_MEMORY * s->missed + (s->row[text[i]] < 0);
+        }
+        lost = specdec__short_want(s, text[i]);
+        if (lost >= 0 && lost < vocab)
+            whole[lost] = specdec__float_from_bits(0xff800000u);
+    }
+    s->counted[at] = count;
+}
+
+/* Copies the rows of all tiles that are stale. */
+static void specdec__short_copy(specdec__short *s)
+{
+    const specdec__matrix *m = &s->matrix;
+    const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
+    int t, i;
+
+    for (t = 0; t < m->rows / SPECDEC__QUANT_ROWS; t++) {
+        if (!s->stale[t])
+            continue;
+        for (i = 0; i < SPECDEC__QUANT_ROWS; i++)
+            memcpy(s->side_by_side + (size_t)i * m->row_bytes,
+                   s->full->file + (size_t)s->ids[t * SPECDEC__QUANT_ROWS + i] * m->row_bytes, m->row_bytes);
+        specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__QUANT_ROWS, blocks,
+                                  s->tiles + (size_t)t * tile_bytes);
+        s->stale[t] = 0;
+    }
+}
+
+/* Seconds of a level with the rows (1) or with the whole matrix (0): as seen, or in proportion to the other's bytes. */
+static double specdec__short_seconds(const specdec__short *s, int on)
+{
+    const double row = (double)s->full->row_bytes;
+    const double bytes[2] = {s->rest + row * s->full->rows, s->rest + row * s->matrix.rows};
+
+    return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
+}
+
+/* Tokens a second that trees promise whose levels take so long, when such a share of the tokens has rows; step: seconds
+   that the target takes for each. */
+static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
+{
+    const double depth = s->levels > 1 ? s->levels : 1;
+    double tokens = 1, path = 1, i;
+
+    for (i = 0; i < depth; i++)
+        tokens += path *= SPECDEC__SHORT_ACCEPTANCE * share;
+    return tokens / (step + depth * level);
+}
+
+/* Decides how the next tree is drafted; step: seconds of a step of the target, 0: unknown. */
+static void specdec__short_choose(specdec__short *s, double step)
+{
+    const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
+    int on = 1;
+
+    if (s->always)
+        return;
+    if (s->seconds[0] > 0 || s->seconds[1] > 0)
+        on = specdec__short_promise(s, specdec__short_seconds(s, 1), share, step) >=
+             specdec__short_promise(s, specdec__short_seconds(s, 0), 1, step);
+    if (++s->trees % SPECDEC__SHORT_PROBE == 8) /* so that both are known */
+        on = !on;
+    s->on = on;
+}
+
+/* A level took so long. */
+static void specdec__short_see(specdec__short *s, double seconds)
+{
+    double *mean = &s->seconds[s->on];
+
+    if (*mean > 0 && seconds > 2 * *mean)
+        seconds = 2 * *mean;
+    *mean += (seconds - *mean) / (*mean > 0 ? 8 : 1);
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>speculation/levels: drafting level by level.
  * ================================================================================================================== */
 
@@ -46575,13 +48026,17 @@ typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
+    specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
+    specdec__context *context; /* what runs */
     const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
     int id_count;
     float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
+    int runs;          /* levels of the tree at hand, but for the root */
     int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
     int capacity;
     const float *logits; /* rows of what was run last, `stride` floats apart */
     size_t stride;
+    const float *trust;  /* how probable the drafter thinks it that any token of a row comes; NULL: it does not know */
     /* Makes ready for a text's proposal; row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
     /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
@@ -46673,6 +48128,14 @@ static int specdec__draft_path(const specdec__proposal *p, int node)
 SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const specdec__proposal *p)
 {
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
+}
+
+/* The place of a candidate's parent: 0: it is the root; else 1 + where it is among what was run. */
+SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
+{
+    const int parent = p->tree.parents[candidate];
+
+    return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
 }
 
 /* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
@@ -46787,7 +48250,7 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
         specdec__tree_put(&p->tree, at, node, i + 1);
         p->tokens[at] = best[i].token;
         p->depth[at] = p->depth[node] + 1;
-        p->share[at] = weight[i] / total;
+        p->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
         p->extended[at] = 0;
         specdec__draft_nodes(m, p)[at] = -1;
     }
@@ -46800,14 +48263,37 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     specdec__levels *m = (specdec__levels *)d->state;
     int32_t *nodes = specdec__draft_nodes(m, p);
     specdec_result result;
+    double start;
     int i;
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
+    start = m->own ? specdec__os_seconds() : 0;
     result = m->run(d, p, candidates, from, count, error);
+    if (m->own && !result) {
+        specdec__short_see(m->own, specdec__os_seconds() - start);
+        m->runs++;
+    }
     for (i = 0; result && i < count; i++)
         nodes[candidates[i]] = -1;
     return result;
+}
+
+/* A tree is begun: with which rows of the output matrix it is drafted. */
+static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
+{
+    specdec__short *s = m->own;
+
+    specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
+    s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
+    m->runs = 0;
+    specdec__short_choose(s, 4 * p->patience);
+    if (s->on)
+        specdec__short_copy(s);
+    m->ids = s->on ? s->ids : NULL;
+    m->id_count = s->on ? s->matrix.rows : 0;
+    m->context->output = s->on ? &s->matrix : s->full;
+    m->stride = (size_t)m->context->output->rows;
 }
 
 /* Row 0 becomes the root's, and nothing else has been run. */
@@ -46818,6 +48304,8 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
     memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
     m->chooser.sampling = p->sampling;
     m->chooser.constrained = p->constrained;
+    if (m->own)
+        specdec__levels_shorten(m, p);
     return m->begin(d, p, error);
 }
 
@@ -46937,6 +48425,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     const specdec__model *target = setup->target->model;
     int i;
 
+    m->trust = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
@@ -46950,6 +48439,48 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
         m->whole[i] = specdec__float_from_bits(0xff800000u);
     m->capacity = setup->capacity;
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
+}
+
+/* What a level reads, in bytes of weights, with all rows of the output matrix. */
+static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
+{
+    return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
+}
+
+/* The same in levels of the target; less where there is a short vocabulary. */
+static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    const specdec__levels *m = (const specdec__levels *)d->state;
+    double bytes = (double)specdec__levels_bytes(d->model, target);
+
+    if (m && m->own)
+        bytes -= (double)m->own->full->row_bytes * (m->own->full->rows - m->own->matrix.rows);
+    return bytes / (double)target->weight_bytes;
+}
+
+/* Takes a short vocabulary for a drafter that runs a context, where that may pay, or was asked for. */
+static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
+                                       specdec__arena *arena)
+{
+    const specdec__model *target = setup->target->model;
+    const size_t level = specdec__levels_bytes(c->model, target);
+    const int rows = m->id_count ? 0 : specdec__short_rows(c->output, setup->config->draft_vocabulary, level);
+    specdec__short counted, *s;
+    int i;
+
+    m->own = NULL;
+    if (!rows)
+        return;
+    s = SPECDEC__TAKE(arena, specdec__short, 1);
+    m->own = s;
+    memset(&counted, 0, sizeof counted);
+    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->views, level, &target->vocab, arena);
+    if (s)
+        s->always = setup->config->draft_vocabulary > 0;
+    m->context = c;
+    m->whole = SPECDEC__TAKE(arena, float, m->vocab);
+    for (i = 0; m->whole && i < m->vocab; i++)
+        m->whole[i] = specdec__float_from_bits(0xff800000u);
 }
 
 SPECDEC__FOR_SPEED
@@ -47101,12 +48632,6 @@ static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int 
     m->skipped[at] = 0;
 }
 
-/* A token costs what its weights do. */
-static double specdec__draft_model_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    return (double)d->model->weight_bytes / (double)target->weight_bytes;
-}
-
 static int specdec__draft_model_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
@@ -47170,6 +48695,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
+    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_model_begin;
     m->levels.run = specdec__draft_model_run;
     return SPECDEC_OK;
@@ -47187,8 +48713,8 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
-    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
-    specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
+    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
+    specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
     NULL, NULL, 1, 0};
 
@@ -47200,17 +48726,79 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-typedef struct specdec__draft_heads {
+/* What drafters have in common that need the target's state behind the token before the root, and no cache. Their state
+   begins with this. */
+typedef struct specdec__draft_last {
     specdec__levels levels;
-    float *state; /* (texts, embedding): the target's behind a token of each text */
+    int width;    /* of a state */
+    float *state; /* (texts, width): the target's behind a token of each text */
     int *known;   /* (texts): the number of that token; -1: there is none */
+} specdec__draft_last;
+
+typedef struct specdec__draft_heads {
+    specdec__draft_last last;
     specdec__heads heads;
     float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
 } specdec__draft_heads;
 
-static float *specdec__draft_heads_state(const specdec__draft_heads *m, int at)
+static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
 {
-    return m->state + (size_t)at * (size_t)m->heads.context.model->embedding;
+    return m->state + (size_t)at * (size_t)m->width;
+}
+
+static void specdec__draft_last_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    (void)text;
+    if (m->known[at] >= length)
+        m->known[at] = -1;
+}
+
+static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    m->known[at] = m->known[of] < length ? m->known[of] : -1;
+    memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
+}
+
+/* The state behind the token before the root. */
+static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__draft_last *m = (const specdec__draft_last *)d->state;
+
+    return m->known[at] >= 0 && m->known[at] == count - 2;
+}
+
+static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                 specdec_error *error)
+{
+    specdec__draft_last *m = (specdec__draft_last *)d->state;
+
+    (void)error;
+    if (!heard->state)
+        return SPECDEC_OK;
+    m->known[heard->at] = heard->from + heard->n - 1;
+    memcpy(specdec__draft_last_state(m, heard->at), heard->state, (size_t)m->width * sizeof(float));
+    return SPECDEC_OK;
+}
+
+/* Takes room for the states, and for what levels need. */
+static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
+                                     const specdec__draft_setup *setup, specdec__arena *arena)
+{
+    const int views = setup->room->views;
+    int i;
+
+    specdec__levels_init(&m->levels, model, setup, arena);
+    m->width = width;
+    m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)width);
+    m->known = SPECDEC__TAKE(arena, int, views);
+    for (i = 0; m->known && i < views; i++)
+        m->known[i] = -1;
+    if (m->state) /* the trial reads it before anything was told */
+        memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
 /* Runs a level whose inputs lie in heads.input, and keeps the states, which get the places from `from` on. */
@@ -47228,7 +48816,7 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
 /* The target's state becomes the input of a level of one row. */
 static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
 {
-    memcpy(m->heads.input, specdec__draft_heads_state(m, at),
+    memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
@@ -47237,7 +48825,7 @@ static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const spec
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
     specdec__draft_heads_first(m, p->at);
-    m->levels.stride = (size_t)specdec__heads_rows(d->model);
+    m->last.levels.stride = (size_t)specdec__heads_rows(d->model);
     return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
 }
 
@@ -47252,12 +48840,11 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
 
     if (!d->model->speculator->follow) {
         specdec__draft_heads_first(m, p->at);
-        m->levels.stride = 0;
+        m->last.levels.stride = 0;
         return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int parent = p->tree.parents[candidates[i]];
-        const int place = parent ? 1 + specdec__draft_nodes(&m->levels, p)[parent] : 0;
+        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
 
         tokens[i] = p->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
@@ -47265,48 +48852,9 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     return specdec__draft_heads_level(m, p->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
-static void specdec__draft_heads_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    (void)text;
-    if (m->known[at] >= length)
-        m->known[at] = -1;
-}
-
-static void specdec__draft_heads_share(specdec__drafter *d, int at, int of, int length)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    m->known[at] = m->known[of] < length ? m->known[of] : -1;
-    memcpy(specdec__draft_heads_state(m, at), specdec__draft_heads_state(m, of),
-           (size_t)d->model->embedding * sizeof(float));
-}
-
 static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
 {
     return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
-}
-
-/* The state behind the token before the root. */
-static int specdec__draft_heads_ready(const specdec__drafter *d, int at, int count)
-{
-    const specdec__draft_heads *m = (const specdec__draft_heads *)d->state;
-
-    return m->known[at] >= 0 && m->known[at] == count - 2;
-}
-
-static specdec_result specdec__draft_heads_follow(specdec__drafter *d, const specdec__heard *heard,
-                                                  specdec_error *error)
-{
-    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
-
-    (void)error;
-    if (!heard->state)
-        return SPECDEC_OK;
-    m->known[heard->at] = heard->from + heard->n - 1;
-    memcpy(specdec__draft_heads_state(m, heard->at), heard->state, (size_t)d->model->embedding * sizeof(float));
-    return SPECDEC_OK;
 }
 
 static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -47314,31 +48862,33 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 {
     specdec__draft_heads counted, *m = SPECDEC__TAKE(arena, specdec__draft_heads, 1);
     const specdec__model *target = setup->target->model, *model = d->model;
-    const int views = setup->room->views, size = setup->config->tree_size;
-    int i;
+    const int size = setup->config->tree_size;
 
     d->state = m;
     m = m ? m : &counted;
+    if (specdec__model_writes(model))
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
+                             specdec__model_name(model));
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
     d->levels = model->guesses;
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__draft_last_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
-    m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)model->embedding);
-    m->known = SPECDEC__TAKE(arena, int, views);
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
-    for (i = 0; m->known && i < views; i++)
-        m->known[i] = -1;
-    if (m->state) /* the trial reads it before anything was told */
-        memset(m->state, 0, (size_t)views * (size_t)model->embedding * sizeof *m->state);
-    m->levels.logits = m->heads.logits;
-    m->levels.begin = specdec__draft_heads_begin;
-    m->levels.run = specdec__draft_heads_run;
+    m->last.levels.logits = m->heads.logits;
+    m->last.levels.begin = specdec__draft_heads_begin;
+    m->last.levels.run = specdec__draft_heads_run;
     return SPECDEC_OK;
 }
+
+static const specdec__drafter_kind specdec__draft_heads_kind = {
+    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
+    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_last_ready, specdec__draft_last_follow, NULL, NULL,
+    NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -47492,14 +49042,6 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
-/* A token costs what the weights do that it passes. */
-static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec__model *target)
-{
-    const size_t borrowed = d->model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows;
-
-    return (double)(d->model->weight_bytes + borrowed) / (double)target->weight_bytes;
-}
-
 /* Whether the root's state is kept, and all before it have been heard of. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
@@ -47571,9 +49113,6 @@ static specdec_result specdec__draft_layer_check(const specdec__model *m, const 
 {
     int i;
 
-    if (!m->reads.count)
-        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             specdec__model_name(m));
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
@@ -47606,9 +49145,10 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->lead = model->reads.joined;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * (int)size; /* a tree lies behind every text until that is drafted for again */
+    room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
+                                                             again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
-    specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
+    specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
@@ -47628,6 +49168,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
+    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_layer_begin;
     m->levels.run = specdec__draft_layer_run;
     return SPECDEC_OK;
@@ -47636,20 +49177,675 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1, 0};
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, NULL, 1, 1};
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1};
 
-static const specdec__drafter_kind specdec__draft_heads_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
-    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind, NULL, NULL, NULL, NULL, NULL, 0, 0};
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/draft_assistant: an assistant as a drafter: layers that read the target's own keys and values.
+ *
+ *
+ * Gemma 4's. Of token p and what stands for the target's state behind token p - 1 it makes the logits of token p + 1
+ * and what stands for the state behind token p. All its queries, in whatever level, have the position of the root,
+ * which is the first that the target has no key of.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_assistant {
+    specdec__draft_last last;
+    const specdec__context *target;
+    float *inner;   /* (1 + tree size, stride of states): what stands for the state behind the root, behind candidates
+                       by their places */
+    float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
+    int place, n;   /* of the level under way: where its states go, and how many they are */
+    /* where centroids tell which tokens have logits; else NULL */
+    float *rows;    /* (tree size, vocab): logits */
+    float *row;     /* (threads, embedding): a row of the output */
+    specdec_candidate *nearest; /* (tree size, centroids that are looked at): those of rows; -1: none */
+    specdec__context context;
+} specdec__draft_assistant;
+
+static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
+{
+    return (size_t)specdec__forward_stride(m->context.model->reads.width);
+}
+
+/* Row i of a level: the target's embedding of a token, and behind it a state. */
+static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int32_t token, const float *state)
+{
+    const specdec__reads *reads = &m->context.model->reads;
+    const specdec__matrix *table = m->target->embedding;
+    float *row = m->reads + (size_t)i * (size_t)specdec__forward_read_stride(m->context.model);
+
+    specdec__quant_to_float(table->type, table->file + (size_t)token * table->row_bytes, (size_t)reads->width, row);
+    m->target->kernels->scale(row, m->target->model->fact[SPECDEC__EMBEDDING_SCALE], reads->width);
+    memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
+}
+
+/* The sum of products of two rows (count, a multiple of 8). Canonical: eight partial sums, then in order. */
+static float specdec__draft_assistant_product(const float *a, const float *b, int count)
+{
+    float sums[8] = {0}, sum = 0;
+    int i, j;
+
+    for (i = 0; i < count; i += 8)
+        for (j = 0; j < 8; j++)
+            sums[j] += a[i + j] * b[i + j];
+    for (j = 0; j < 8; j++)
+        sum += sums[j];
+    return sum;
+}
+
+/* The logits of row i's tokens of its k-th nearest centroid, or none of them any more. */
+static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+{
+    const specdec__context *c = &m->context;
+    const specdec__model *model = c->model;
+    const specdec__matrix *head = &model->token_embedding;
+    const int centroid = m->nearest[i * model->reads.nearest + k].token;
+    const int size = model->vocab_size / model->reads.centroids, width = model->embedding;
+    float *row = m->row + (size_t)thread * (size_t)width;
+    int at;
+
+    for (at = centroid * size; centroid >= 0 && at < (centroid + 1) * size; at++) {
+        const int32_t token = model->reads.order[at];
+        float *out = m->rows + (size_t)i * (size_t)model->vocab_size + (size_t)token;
+
+        *out = specdec__float_from_bits(0xff800000u);
+        if (!keep)
+            continue;
+        specdec__quant_to_float(head->type, head->file + (size_t)token * head->row_bytes, (size_t)width, row);
+        *out = specdec__draft_assistant_product(row, c->h + (size_t)i * (size_t)c->e, width);
+    }
+}
+
+/* A thread's share of the logits of a level by its logits of centroids, which lie where those of tokens would. */
+static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
+{
+    specdec__context *c = &m->context;
+    const int nearest = c->model->reads.nearest, items = m->n * nearest;
+    int i, k, from, end = 0;
+
+    for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
+        for (k = 0; k < nearest; k++)
+            specdec__draft_assistant_cluster(m, thread, i, k, 0);
+        specdec__sample_greedy(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows, nearest,
+                               m->nearest + i * nearest);
+    }
+    if (specdec__pool_barrier(c->pool))
+        return;
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++)
+            specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
+}
+
+/* A thread's share of the states that a level makes of its last norm, and of logits that centroids choose. */
+static void specdec__draft_assistant_worker(void *argument, int thread)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
+    specdec__context *c = &m->context;
+    specdec__input in = specdec__forward_input(c->h, m->n, c->e, NULL);
+    specdec__output t;
+
+    t.matrix = &c->model->reads.out;
+    t.bias = NULL;
+    t.stride = specdec__draft_assistant_stride(m);
+    t.out = m->inner + (size_t)m->place * t.stride;
+    if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
+        specdec__draft_assistant_narrow(m, thread);
+}
+
+/* Runs n rows that have been put, behind the text of a proposal; their states get the places from `place` on. */
+static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
+                                                     int n, specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    /* it only reads the target's view */
+    specdec__batch batch = specdec__forward_alone(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec_result result;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        c->tokens[i] = 0; /* its embedding is not looked at */
+        c->parents[i] = -1;
+    }
+    c->reads = m->reads;
+    result = specdec__forward(c, &batch, error);
+    c->reads = NULL;
+    if (result)
+        return result;
+    m->place = place;
+    m->n = n;
+    return specdec__pool_run(c->pool, c->threads, specdec__draft_assistant_worker, m)
+               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
+               : SPECDEC_OK;
+}
+
+/* Nothing can be said before the target has keys: in the trial. */
+static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
+                                                     specdec_error *error)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
+
+    if (!p->view || p->view->length < 1 || p->view->length != p->count - 1)
+        return SPECDEC_ERROR_FULL;
+    specdec__draft_assistant_put(m, 0, p->tokens[0], specdec__draft_last_state(&m->last, p->at));
+    return specdec__draft_assistant_level(m, p, 0, 1, error);
+}
+
+static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__proposal *p,
+                                                   const int32_t *candidates, int from, int count,
+                                                   specdec_error *error)
+{
+    specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+
+        specdec__draft_assistant_put(m, i, p->tokens[candidates[i]],
+                                     m->inner + (size_t)place * specdec__draft_assistant_stride(m));
+    }
+    return specdec__draft_assistant_level(m, p, 1 + from, count, error);
+}
+
+/* The last state, and all keys before the root. */
+static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__view *view = d->proposals[at].view;
+
+    return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
+}
+
+/* Does a model read the keys of this target? */
+static specdec_result specdec__draft_assistant_check(const specdec__model *m, const specdec__model *target,
+                                                     specdec_error *error)
+{
+    int i;
+
+    if (m->reads.width != target->embedding)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
+                             m->reads.width, target->embedding);
+    if (target->layers < 2 || target->mixing.kind || target->latent_attention.rank)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
+                             "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
+    for (i = 0; i < m->layers; i++) {
+        const specdec__shape s = specdec__model_layer_shape(m, i);
+        const int windowed = s.span == SPECDEC__WINDOW, from = target->layers - 1 - windowed;
+        const specdec__shape keys = specdec__model_layer_shape(target, from);
+
+        if (keys.kv_heads != s.kv_heads || keys.key_dim != s.key_dim || keys.value_dim != s.value_dim)
+            return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "layer %d of the draft reads %d heads of %d keys and "
+                                 "%d values, the target's layer %d has %d of %d and %d", i, s.kv_heads, s.key_dim,
+                                 s.value_dim, from, keys.kv_heads, keys.key_dim, keys.value_dim);
+        if (keys.span != s.span || (windowed && m->window > target->window))
+            return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "layer %d of the draft sees a window of %d keys, the "
+                                 "target's layer %d one of %d (0: all keys)", i, windowed ? m->window : 0, from,
+                                 keys.span == SPECDEC__WINDOW ? target->window : 0);
+    }
+    return SPECDEC_OK;
+}
+
+/* What centroids need. */
+static void specdec__draft_assistant_rows(specdec__draft_assistant *m, int size, int threads, specdec__arena *arena)
+{
+    const specdec__model *model = m->context.model;
+    const size_t all = (size_t)size * (size_t)model->vocab_size;
+    size_t i;
+
+    m->rows = m->row = NULL;
+    if (!model->reads.centroids)
+        return;
+    m->rows = SPECDEC__TAKE(arena, float, all);
+    m->row = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)model->embedding);
+    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest);
+    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest; i++)
+        m->nearest[i].token = -1;
+    for (i = 0; m->rows && i < all; i++)
+        m->rows[i] = specdec__float_from_bits(0xff800000u);
+    m->last.levels.logits = m->rows;
+    m->last.levels.stride = (size_t)model->vocab_size;
+}
+
+static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                    specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_assistant counted, *m = SPECDEC__TAKE(arena, specdec__draft_assistant, 1);
+    const specdec__context *target = setup->target;
+    specdec__room room = *setup->room;
+    const int size = setup->config->tree_size;
+    specdec_result result = specdec__draft_assistant_check(d->model, target->model, error);
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+        return result;
+    room.most = size;
+    m->target = target;
+    specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
+    specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
+                          target->kv.type, &room, size, arena);
+    m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
+    m->last.levels.logits = m->context.logits;
+    m->last.levels.stride = (size_t)m->context.output->rows;
+    specdec__draft_assistant_rows(m, size, setup->threads, arena);
+    m->last.levels.begin = specdec__draft_assistant_begin;
+    m->last.levels.run = specdec__draft_assistant_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_assistant_kind = {
+    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
+    NULL, NULL, NULL, NULL, NULL, 0, 0};
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>speculation/draft_block: blocks of tokens, drafted in one pass, as a drafter: DFlash, DFlash2, DSpark.
+ *
+ *
+ * Layers run over a block, the root and masks behind it, whose tokens see the keys of the whole text and each other.
+ * The text's keys are made of the target's states behind each token, as soon as these are heard of; those of a block
+ * are given up with it. A row of the block says which token stands at its place: one level of a tree each, by itself
+ * (DFlash) or behind the token before it (DSpark, DFlash2), so that second choices are branches.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+typedef struct specdec__draft_block {
+    specdec__levels levels;
+    specdec__view *views; /* (texts, then kept sequences): keys of tokens whose states were heard of */
+    float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
+    float *rows;          /* (tree size, vocab): logits behind a token; NULL: those of the block do */
+    float *narrow;        /* (output rows): of one of them */
+    float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
+    float *row;           /* (rank or embedding + rank): a row of a table */
+    float *trust;         /* (tree size): of rows */
+    specdec_candidate *best; /* (block, candidates): of rows, best first */
+    int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
+    int place, n;         /* of a product under way: what it is of, and how many rows */
+    specdec__context context;
+} specdec__draft_block;
+
+/* Row number i of those that the drafts begin with: its logits. */
+static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
+{
+    return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
+}
+
+/* A row of a table of weights becomes floats. */
+static void specdec__draft_block_look_up(const specdec__matrix *table, int row, float *out)
+{
+    specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
+}
+
+/* The row of a table with as many rows as the output, or the vocabulary, that stands for a token; -1: there is none. */
+static int specdec__draft_block_find(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
+{
+    const specdec__model *model = m->context.model;
+    int i = 0;
+
+    if (!model->ids || table->rows != model->id_count)
+        return token < table->rows ? token : -1;
+    while (i < model->id_count && model->ids[i] != token)
+        i++;
+    return i < model->id_count ? i : -1;
+}
+
+static float specdec__draft_block_product(const float *a, const float *b, int count)
+{
+    float sum = 0;
+    int i;
+
+    for (i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* --- DSpark ------------------------------------------------------------------------------------------------------- */
+
+/* A thread's share of what tokens add to rows. */
+static void specdec__draft_block_markov_worker(void *argument, int thread)
+{
+    specdec__draft_block *m = (specdec__draft_block *)argument;
+    const specdec__block *b = &m->context.model->block;
+    specdec__input in = specdec__forward_input(m->ranks, m->n, specdec__forward_stride(b->markov_in.columns), NULL);
+    specdec__output t;
+
+    t.matrix = &b->markov_out;
+    t.bias = NULL;
+    t.out = m->rows;
+    t.stride = (size_t)m->levels.stride;
+    specdec__forward_project(&m->context, thread, &in, &t, 1);
+}
+
+/* How far row i of the block is to be trusted behind a token whose row of markov_in this is. */
+static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
+{
+    const specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    const int width = c->model->embedding;
+    float sum;
+
+    specdec__draft_block_look_up(&b->trust, 0, m->row);
+    sum = specdec__draft_block_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
+          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->trust_bias;
+    return 1 / (1 + specdec__exp(-sum));
+}
+
+/* Row i of the block behind each of tokens[n]. */
+static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                  specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    const size_t stride = (size_t)specdec__forward_stride(b->markov_in.columns);
+    const float *own = specdec__draft_block_row(m, i);
+    const int outputs = c->output->rows, all = b->markov_out.rows != outputs;
+    int k, r, at;
+
+    memset(m->ranks, 0, (size_t)n * stride * sizeof *m->ranks);
+    for (k = 0; k < n; k++) {
+        at = specdec__draft_block_find(m, &b->markov_in, tokens[k]);
+        if (at >= 0)
+            specdec__draft_block_look_up(&b->markov_in, at, m->ranks + (size_t)k * stride);
+        if (m->trust)
+            m->trust[k] = specdec__draft_block_trust(m, i, m->ranks + (size_t)k * stride);
+    }
+    m->n = n;
+    if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    for (k = 0; k < n; k++) {
+        float *row = m->rows + (size_t)k * m->levels.stride;
+
+        for (r = 0; r < outputs; r++)
+            m->narrow[r] = own[r] + row[all ? c->model->ids[r] : r];
+        memcpy(row, m->narrow, (size_t)outputs * sizeof *row);
+    }
+    return SPECDEC_OK;
+}
+
+/* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
+
+/* A thread's share of what the selector makes of the block's states. */
+static void specdec__draft_block_selector_worker(void *argument, int thread)
+{
+    specdec__draft_block *m = (specdec__draft_block *)argument;
+    const specdec__block *b = &m->context.model->block;
+    specdec__input in = specdec__forward_input(m->context.h, m->n, m->context.e, NULL);
+    specdec__output t;
+
+    t.matrix = &b->hidden;
+    t.bias = NULL;
+    t.out = m->ranks;
+    t.stride = (size_t)specdec__forward_stride(b->hidden.rows);
+    specdec__forward_project(&m->context, thread, &in, &t, 1);
+}
+
+/* The candidates of n rows of the block. */
+static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n, specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const int k = c->model->block.candidates;
+    int i;
+
+    m->n = n;
+    if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_selector_worker, m))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    for (i = 0; i < n; i++)
+        specdec__sample_greedy(c->kernels, specdec__draft_block_row(m, i), c->output->rows, k,
+                               m->best + (size_t)i * (size_t)k);
+    return SPECDEC_OK;
+}
+
+/* Row i of the block behind each of tokens[n]: its candidates alone have logits. */
+static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
+{
+    const specdec__model *model = m->context.model;
+    const specdec__block *b = &model->block;
+    const int rank = b->hidden.rows;
+    const float *own = specdec__draft_block_row(m, i);
+    const float *hidden = m->ranks + (size_t)i * (size_t)specdec__forward_stride(rank);
+    int k, j, r, at;
+
+    for (k = 0; k < n; k++) {
+        float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
+
+        at = specdec__draft_block_find(m, &b->before, tokens[k]);
+        memset(before, 0, (size_t)rank * sizeof *before);
+        if (at >= 0)
+            specdec__draft_block_look_up(&b->before, at, before);
+        for (r = 0; r < rank; r++)
+            before[r] *= hidden[r];
+        for (j = 0; j < b->candidates; j++) {
+            int32_t *set = &m->set[k * b->candidates + j];
+
+            if (*set >= 0)
+                row[*set] = specdec__float_from_bits(0xff800000u);
+        }
+        for (j = 0; j < b->candidates; j++) {
+            const int32_t out = m->best[i * b->candidates + j].token;
+
+            m->set[k * b->candidates + j] = out;
+            at = model->ids && b->after.rows != model->id_count ? model->ids[out] : out;
+            specdec__draft_block_look_up(&b->after, at, after);
+            row[out] = own[out] + specdec__draft_block_product(before, after, rank);
+        }
+    }
+}
+
+/* --- the drafter -------------------------------------------------------------------------------------------------- */
+
+/* Row i of those that the drafts begin with becomes the rows of what stands behind each of tokens[n]. */
+static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                  specdec_error *error)
+{
+    if (!m->rows) { /* the same behind all */
+        m->levels.logits = specdec__draft_block_row(m, i);
+        return SPECDEC_OK;
+    }
+    if (!m->context.model->block.candidates)
+        return specdec__draft_block_markov(m, i, tokens, n, error);
+    specdec__draft_block_scores(m, i, tokens, n);
+    return SPECDEC_OK;
+}
+
+/* Runs a block behind the text of a proposal, for as many of its rows as the tree may have levels. */
+static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
+                                                specdec_error *error)
+{
+    specdec__context *c = &m->context;
+    const specdec__block *b = &c->model->block;
+    specdec__view *view = &m->views[p->at];
+    const int rows = specdec__max_int(specdec__min_int(b->size - b->first, p->levels - 1), 1);
+    specdec__batch batch = specdec__forward_alone(c, view, 0, b->size);
+    specdec_result result;
+    int i;
+
+    for (i = 0; i < b->size; i++) {
+        c->tokens[i] = i ? b->mask : p->tokens[0];
+        c->parents[i] = i - 1;
+        c->wanted[i] = i >= b->first && i < b->first + rows;
+    }
+    batch.wanted = c->wanted;
+    result = specdec__forward(c, &batch, error);
+    specdec__view_unreserve(view, &c->kv);
+    return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
+}
+
+/* In the trial nothing was heard: the block is the whole text. */
+static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    specdec__view *view = &m->views[p->at];
+    specdec_result result;
+
+    if (view->length > p->count - 1)
+        specdec__view_truncate(view, &m->context.kv, p->count - 1);
+    result = specdec__draft_block_pass(m, p, error);
+    return result ? result : specdec__draft_block_behind(m, 0, p->tokens, 1, error);
+}
+
+static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__proposal *p,
+                                               const int32_t *candidates, int from, int count, specdec_error *error)
+{
+    int32_t tokens[SPECDEC__MAX_TREE];
+    int i;
+
+    (void)from;
+    for (i = 0; i < count; i++)
+        tokens[i] = p->tokens[candidates[i]];
+    return specdec__draft_block_behind((specdec__draft_block *)d->state, p->depth[candidates[0]], tokens, count, error);
+}
+
+static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+
+    (void)text;
+    specdec__view_truncate(&m->views[at], &m->context.kv, length);
+}
+
+static void specdec__draft_block_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    const int keys = specdec__min_int(length, m->views[of].length);
+
+    if (!specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
+        specdec__view_truncate(&m->views[at], &m->context.kv, 0);
+}
+
+static int specdec__draft_block_ready(const specdec__drafter *d, int at, int count)
+{
+    return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
+}
+
+static int specdec__draft_block_heard(const specdec__drafter *d, int at)
+{
+    return ((const specdec__draft_block *)d->state)->views[at].length;
+}
+
+/* Makes keys of the states that are new. A text some of whose states were missed is not drafted for, until it is
+   cut. */
+static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                  specdec_error *error)
+{
+    specdec__draft_block *m = (specdec__draft_block *)d->state;
+    specdec__view *view = &m->views[heard->at];
+    const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
+    const size_t stride = (size_t)specdec__forward_read_stride(d->model);
+    const int end = heard->from + heard->n;
+    specdec_result result = SPECDEC_OK;
+    int i, from, to;
+
+    for (from = view->length; !result && from >= heard->from && from < end; from = to) {
+        specdec__rows rows = specdec__forward_wanted(end);
+
+        to = specdec__min_int(end, from + m->context.most);
+        for (i = from - heard->from; i < to - heard->from; i++) {
+            const int node = heard->first + (heard->path ? heard->path[i] : i);
+
+            memcpy(m->reads + (size_t)(i + heard->from - from) * stride, d->taps.out + (size_t)node * width,
+                   width * sizeof *m->reads);
+        }
+        rows.reads = m->reads;
+        rows.reads_from = from;
+        result = specdec__forward_text(&m->context, view, heard->text, to, m->context.most, &rows, NULL, error);
+    }
+    return result;
+}
+
+/* What rows behind tokens need. */
+static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+{
+    const specdec__model *model = m->context.model;
+    const specdec__block *b = &model->block;
+    const int wide = specdec__max_int(m->context.output->rows, b->markov_out.rows);
+    const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
+    size_t i;
+
+    m->levels.stride = 0;
+    if (!rank)
+        return;
+    m->levels.stride = (size_t)wide;
+    m->rows = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)wide + 15);
+    m->narrow = SPECDEC__TAKE(arena, float, m->context.output->rows);
+    m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
+                                               (size_t)specdec__forward_stride(rank));
+    m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
+    m->trust = b->trust.type ? SPECDEC__TAKE(arena, float, size) : NULL;
+    m->levels.trust = m->trust;
+    m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
+    m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
+    for (i = 0; m->set && i < (size_t)size * (size_t)b->candidates; i++)
+        m->set[i] = -1;
+    for (i = 0; m->rows && b->candidates && i < (size_t)size * (size_t)wide; i++)
+        m->rows[i] = specdec__float_from_bits(0xff800000u);
+    m->levels.logits = m->rows;
+}
+
+static specdec_result specdec__draft_block_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_block counted, *m = SPECDEC__TAKE(arena, specdec__draft_block, 1);
+    const specdec__context *target = setup->target;
+    const specdec__model *model = d->model;
+    const specdec__block *b = &model->block;
+    const size_t stride = (size_t)specdec__forward_read_stride(model);
+    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    const int places = setup->room->views + setup->room->kept;
+    specdec__room room = *setup->room;
+    specdec__view counted_view;
+    int i;
+
+    d->state = m;
+    m = m ? m : &counted;
+    memset(m, 0, sizeof *m);
+    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+        return result;
+    if (b->mask >= target->model->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft's mask is token %d, the target has %d",
+                             (int)b->mask, target->model->vocab_size);
+    room.most = specdec__max_int(room.most, b->size);
+    room.nodes += b->size;
+    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
+                          &room, b->size - b->first, arena);
+    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->levels = specdec__min_int(b->size - b->first, SPECDEC_TREE_MAX_DEPTH - 1);
+    d->taps.layers = model->reads.layers;
+    d->taps.count = model->reads.count;
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)m->context.most * stride);
+    m->views = SPECDEC__TAKE(arena, specdec__view, places);
+    for (i = 0; i < places; i++) {
+        specdec__context_view(&m->context, m->views ? &m->views[i] : &counted_view, &room, i >= setup->room->views,
+                              arena);
+        if (m->views && i >= setup->room->views)
+            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+    }
+    specdec__draft_block_rows(m, setup->config->tree_size, arena);
+    m->levels.begin = specdec__draft_block_begin;
+    m->levels.run = specdec__draft_block_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_block_kind = {
+    offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
+    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
+    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -47761,7 +49957,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -47793,7 +49989,7 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
 
 static const specdec__drafter_kind specdec__draft_forced_kind = {
     0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -47975,11 +50171,13 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
 
     room.kept = 0; /* the model of the first level reads what ended sequences began with */
     inner.room = &room;
-    if (!SPECDEC__NGRAMS && !d->model)
+    const specdec__model *model = d->model && specdec__model_writes(d->model) ? d->model : NULL;
+
+    if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
-    m->inner.kind = d->model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
-    m->inner.model = d->model;
+    m->inner.kind = model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
+    m->inner.model = model;
     m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
@@ -48021,7 +50219,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
 
 SPECDEC__FOR_SPEED
 
@@ -48047,6 +50245,19 @@ static const struct {
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
+
+/* The kinds that draft with models that read states, by how they do. */
+static const specdec__drafter_kind *const specdec__drafter_files[] = {
+    NULL, SPECDEC__HEADS ? &specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? &specdec__draft_assistant_kind : NULL,
+    SPECDEC__HEADS ? &specdec__draft_block_kind : NULL};
+
+/* The kind that drafts with a model, whichever kind the caller has named: that follows from the file. */
+static const specdec__drafter_kind *specdec__drafter_of(const specdec__drafter_kind *named, const specdec__model *model)
+{
+    const specdec__drafter_kind *kind = model ? specdec__drafter_files[model->trait[SPECDEC__READS_STATES]] : NULL;
+
+    return kind && named != &specdec__draft_recall_kind ? kind : named;
+}
 
 /* The kind that a caller names; NULL for "auto" and "off", and for one that was left out. */
 static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
@@ -48095,6 +50306,7 @@ typedef struct specdec__tune_drafter {
     double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
     int ranks;                  /* children of a node, at most, that it may propose */
     int certain;                /* what it proposes is always accepted */
+    int at_once;                /* it proposes all levels for the price of one */
     specdec__tune_mean level;   /* of drafting */
     specdec__tune_mean reading; /* a token of text that it catches up with */
     double credit;              /* seconds that it may still lose against plain steps */
@@ -48377,6 +50589,7 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
 
     if (!levels)
         return 0;
+    levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
         specdec__tune_expect(&t->level, level);
@@ -48621,7 +50834,7 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p
     double found = 0, level = specdec__tune_level(t, times[1]);
 
     if (p->idle % SPECDEC__TUNE_NAP == 0 &&
-        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, level, &found) &&
+        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, t->at_once ? level / p->levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
         p->idle = 0;
         return found;
@@ -49710,7 +51923,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         return result;
     if (kind->nextn && (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
+    d->kind = kind = specdec__drafter_of(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -49721,11 +51934,12 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
     setup.capacity = specdec__engine_candidates(e, d->kind);
-    if (e->tune) {
+    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
+    if (e->tune && !result) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+        e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
-    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
         continue;
     if (d->taps.count && i < SPECDEC__TAPS)
@@ -50260,6 +52474,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     t->constrained.constraint = c->constraint;
     t->constrained.hash = c->hash;
     t->constrained.anchored = c->anchored;
+    t->constrained.spelled = c->spelled;
     t->constrained.length = c->length;
     t->constrained.last = c->last;
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
@@ -51123,16 +53338,16 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double level = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
+    const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
     const int stays = p->stays != 0, deepest = p->levels - 1;
-    double worth[SPECDEC__MAX_TREE], drafting = 0;
+    double worth[SPECDEC__MAX_TREE], drafting = 0, level = first;
     int n, held, count = 1;
     specdec_result result;
 
     if (!stays)
         p->tree.n = 1;
     p->level = 1;
-    for (*levels = 0;; ++*levels, drafting += level) {
+    for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
         specdec__tune_paths(known, p, p->level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_branch(p, known, plan, drafting, level, specdec__engine_branches(e, p));
@@ -55072,7 +57287,7 @@ static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specde
 static const specdec__drafter_kind specdec__draft_afar_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
-    NULL, NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
+    NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
     specdec__draft_afar_knows, specdec__draft_afar_due, 0, 0};
 
 SPECDEC__FOR_SPEED
@@ -56864,6 +59079,22 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
+/* Finds the control tokens that the model's marks within calls are written with: JSON and Python have none. */
+static void specdec__part_marks(const specdec *t, specdec__masker *m)
+{
+    const specdec__vocab *v = &t->model->vocab;
+    const int form = specdec__answer_row(&t->splitter)->form;
+    uint32_t i;
+
+    m->mark_count = 0;
+    if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
+        return;
+    for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
+        if (!specdec__vocab_is_end(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
+            specdec__answer_shows(&t->splitter, specdec__vocab_text(v, v->specials[i])))
+            m->marks[m->mark_count++] = (int32_t)v->specials[i];
+}
+
 /* Within a call the sequence obeys settings.calls, from where its mark was written, behind it not. What is in stock was
    decoded otherwise. */
 static void specdec__part_obeys(specdec *t)
@@ -56871,7 +59102,6 @@ static void specdec__part_obeys(specdec *t)
     specdec_splitter *s = &t->splitter;
     const specdec_constraint *calls = t->settings.calls;
     const char *before = s->started > 1 ? specdec__answer_bare[s->started - 2] : "";
-    const char named = (char)SPECDEC__TOOLS_NAMED;
     const size_t since = (size_t)s->since;
     specdec_constraint_state *state = &t->constrained.state[1];
 
@@ -56879,22 +59109,20 @@ static void specdec__part_obeys(specdec *t)
         return;
     if (s->started) { /* what is behind the mark has been read */
         specdec__vertex_begin(calls, state);
-        if (s->started < 0 &&
-            (specdec_constraint_advance(calls, state, s->note + s->name_at, (size_t)s->name_size) <
-                 (size_t)s->name_size || !specdec_constraint_advance(calls, state, &named, 1)))
-            s->started = 0; /* the model has named no tool */
-        else if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
-                 specdec_constraint_advance(calls, state, s->input - since, since) < since)
-            s->started = 0;
-        if (!s->started)
+        if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
+            specdec_constraint_advance(calls, state, s->input - since, since) < since) {
+            specdec__answer_no_call(s);
             return;
+        }
     }
     if (t->handed_out < t->count)
         specdec__engine_unstock(t);
     t->in_call = s->started != 0;
     specdec__stream_obey(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
-    t->constrained.anchored = t->in_call;
+    t->constrained.anchored = t->constrained.spelled = t->in_call;
+    if (t->constrained.masker->mark_count < 0)
+        specdec__part_marks(t, t->constrained.masker);
 }
 
 /* The next part. What was handed out of the answer as bytes is taken apart first. */
@@ -56911,6 +59139,8 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         specdec__answer_begin(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
         t->parts = 1;
     }
+    if (SPECDEC__CONSTRAINTS)
+        specdec__tools_tell(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next(&t->splitter, part))
             return SPECDEC_OK;
@@ -57531,6 +59761,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     if (m->mixing.kind)
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
+    info->drafts = specdec__model_drafts(m);
+    info->block = m->block.size;
     info->state_bytes = specdec__state_bytes(&m->mixing);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];
@@ -60090,7 +62322,10 @@ SPECDEC__LANE void X(soften)(const specdec__softening *s)
     }
 }
 
-/* --- loops over a vocabulary, in a form that compilers vectorise -------------------------------------------------- */
+/* =====================================================================================================================
+ * >>kernel/lanes_rows: loops over rows of logits, in a form that compilers vectorise; behind >>kernel/lanes, for each
+ *     instruction set; ends what that begins.
+ * ================================================================================================================== */
 
 /* The largest of x (count); NaN does not count; -infinity if there is nothing else. */
 SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
