@@ -44470,7 +44470,6 @@ static void specdec__settle_whole(specdec__context *c)
     c->screen.asked = 0;
     c->screen.whole++;
     c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
-    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
 }
 
@@ -44501,6 +44500,7 @@ static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, con
         c->screen.pause -= c->screen.pause > 0;
         return;
     }
+    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
     specdec__settle_whole(c);
 }
 
