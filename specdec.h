@@ -104,9 +104,9 @@
          mask
      >>cache/ state kv reserve bytes
      >>forward/ context screen multiply rows latent streams attention recurrent block step
-     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft short
-         levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall
-         drafters tune
+     >>speculation/ heads sample samplers settle tree verify recycle ngram ngram_file retrieve constrained row
+         draft short levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced
+         draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -43301,6 +43301,47 @@ static specdec_result specdec__heads_run(specdec__heads *h, int level, const int
 
 #define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
 
+/* Members of specdec_sampling that came later, as words of 32 bits in files and messages: X(member, words). */
+#define SPECDEC__SAMPLE_MEMBERS(X) \
+    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
+    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
+    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
+#define SPECDEC__SAMPLE_MEMBER(member, words) +words
+enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) };
+#undef SPECDEC__SAMPLE_MEMBER
+
+SPECDEC__FOR_SIZE
+
+/* These members become word[SPECDEC__SAMPLE_WORDS], or the words members (loads). Words of text are little-endian, so
+   that they are the same bytes everywhere. */
+static SPECDEC__UNUSED void specdec__sample_words(specdec_sampling *s, uint32_t *word, int loads)
+{
+    static const struct {
+        size_t at;
+        int words;
+    } members[] = {
+#define SPECDEC__SAMPLE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
+        SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER)
+#undef SPECDEC__SAMPLE_MEMBER
+    };
+    size_t i;
+    int k;
+
+    for (i = 0; i < SPECDEC__COUNT(members); i++)
+        for (k = 0; k < members[i].words; k++, word++) {
+            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
+
+            if (members[i].words > 1 && loads)
+                specdec__store_u32(at, *word);
+            else if (members[i].words > 1)
+                *word = specdec__load_u32(at);
+            else
+                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
+        }
+}
+
+SPECDEC__FOR_SPEED
+
 /* What seed and position contribute to the noise; the same for every token of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
@@ -44421,6 +44462,16 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     return 1;
 }
 
+/* All logits of the last step are made. */
+static void specdec__settle_whole(specdec__context *c)
+{
+    c->screen.asked = 0;
+    c->screen.whole++;
+    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+}
+
 /* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
    choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
    found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
@@ -44448,11 +44499,7 @@ static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, con
         c->screen.pause -= c->screen.pause > 0;
         return;
     }
-    c->screen.asked = 0;
-    c->screen.whole++;
-    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
-    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    specdec__settle_whole(c);
 }
 
 SPECDEC__FOR_SPEED
@@ -45675,14 +45722,112 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>speculation/recycle: which tokens the target found likeliest behind a context of one to three tokens when it ran
+ *     there last, whether they were accepted or not: a table of bounded size, older contexts making room.
+ *
+ *
+ * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. The logits are there, as
+ * every node of a tree is run; what they say is kept for the next time.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
+#define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
+
+/* What followed a context. */
+typedef struct specdec__recycled {
+    uint32_t tag;                            /* of the context */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS];
+} specdec__recycled;
+
+typedef struct specdec__recycling {
+    specdec__recycled *entries; /* [count] */
+    uint32_t count;             /* a power of two; 0: nothing is kept */
+} specdec__recycling;
+
+/* Takes the table's memory from an arena: of at least so many entries, if any. */
+static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
+{
+    for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
+        continue;
+    r->entries = SPECDEC__TAKE(arena, specdec__recycled, r->count);
+    if (r->entries)
+        memset(r->entries, 0, r->count * sizeof *r->entries);
+}
+
+/* The place of a context of n tokens, tail[0] being its newest, and its tag there. */
+static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, const int32_t *tail, int n, uint32_t *tag)
+{
+    uint64_t hash = (uint64_t)n;
+    int i;
+
+    for (i = 0; i < n; i++)
+        hash = specdec__mix((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
+    *tag = (uint32_t)(hash >> 32);
+    return &r->entries[(uint32_t)hash & (r->count - 1)];
+}
+
+/* What followed the longest context that is in the table, of the known tokens of tail; NULL: none is. *length: its
+   tokens. */
+static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
+                                                      int *length)
+{
+    uint32_t tag;
+
+    known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
+    for (*length = known; r->count && *length > 0; --*length) {
+        const specdec__recycled *entry = specdec__recycle_place(r, tail, *length, &tag);
+
+        if (entry->tag == tag && entry->share[0])
+            return entry;
+    }
+    return NULL;
+}
+
+/* Keeps what a row of logits (vocab) says about what follows tail (known tokens). A logit that is not known is
+   -infinity or no number. heat: the temperature; 0: greedy. */
+static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, int known,
+                                  const specdec__kernels *kernels, const float *logits, int vocab, float heat)
+{
+    specdec_candidate best[SPECDEC__RECYCLE_TOKENS];
+    const float scale = heat > 0.05f ? 1 / heat : 1;
+    float weight[SPECDEC__RECYCLE_TOKENS], sum = 0;
+    specdec__recycled kept;
+    int i, held;
+
+    memset(&kept, 0, sizeof kept);
+    held = specdec__sample_greedy(kernels, logits, vocab, SPECDEC__RECYCLE_TOKENS, best);
+    for (i = 0; i < held && best[i].logit > -1e30f; i++)
+        sum += weight[i] = specdec__exp((best[i].logit - best[0].logit) * scale);
+    for (held = i, i = 0; i < held; i++) {
+        kept.share[i] = (uint16_t)(weight[i] / sum * 32768.0f);
+        kept.tokens[i] = best[i].token;
+    }
+    for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
+        specdec__recycled *place = specdec__recycle_place(r, tail, i, &kept.tag);
+
+        *place = kept;
+    }
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>speculation/ngram: an index of every run of up to context + 1 tokens, and trees of likely continuations grown from
  *     it. What one sequence brought is offered to all.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
-#define SPECDEC__NGRAM_WIDTH       8   /* continuations considered a node */
-#define SPECDEC__NGRAM_SCAN        512 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_WIDTH       16  /* continuations considered a node, and a context */
+#define SPECDEC__NGRAM_LIST        64  /* those of all contexts together */
+#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_ROWS        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
+#define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
+#define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
+#define SPECDEC__NGRAM_LATER       5   /* of these: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
 #define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
 #define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
 
@@ -45704,9 +45849,39 @@ typedef struct specdec__ngram_run {
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
-    int32_t run;   /* the longest run that ends here and may be continued */
+    int32_t run;   /* the longest run that may be continued; until the offer is taken, the one before it */
     int32_t order; /* of making; settles equal probabilities */
 } specdec__ngram_offer;
+
+/* How often a source was right, of how many times that it was asked. Sources are the root's row (0), contexts of so
+   many tokens, and rows behind contexts of one token and of more. Evidence: the context had one continuation, once,
+   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens. */
+typedef struct specdec__ngram_trust {
+    float right, tried;
+} specdec__ngram_trust;
+
+/* Tokens that may follow, by the source of each: those of a stage add up to a share of 1, if all are listed. */
+typedef struct specdec__ngram_item {
+    int32_t token;
+    float share, probability;
+} specdec__ngram_item;
+
+typedef struct specdec__ngram_list {
+    specdec__ngram_item items[SPECDEC__NGRAM_LIST];
+    struct {
+        specdec__ngram_trust *trust;
+        int end; /* in items */
+    } stages[SPECDEC__NGRAM_SOURCES];
+    int count, stage_count;
+} specdec__ngram_list;
+
+/* What a tree shall be like. */
+typedef struct specdec__ngram_wish {
+    int n, d;      /* nodes and levels, at most */
+    float least;   /* nodes are likelier than that */
+    int coupled;   /* the target chooses with noise, by this seed */
+    uint64_t seed;
+} specdec__ngram_wish;
 
 /* A live text's place in the index, which counts text[from .. length). An empty place is free for the next text. */
 typedef struct specdec__ngram_reader {
@@ -45722,6 +45897,7 @@ typedef struct specdec__ngram_size {
     int max_nodes; /* of a tree */
     int readers;   /* live texts */
     int history;   /* tokens kept of texts that have ended, each text's end taking one more; 0: none */
+    int recycled;  /* contexts for which it is kept what the target found likeliest; 0: none */
 } specdec__ngram_size;
 
 /* The index. It counts the history and what its readers have, each run as often as it occurs in these. With one text
@@ -45736,6 +45912,8 @@ typedef struct specdec__ngram {
     int oldest, remembered; /* in history: where it begins, and how much there is */
     uint32_t bucket_count;
     specdec__ngram_size size;
+    specdec__recycling recycling;
+    specdec__ngram_trust trust[SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
     specdec__ngram_reader past;     /* where history is indexed anew */
 } specdec__ngram;
 
@@ -45761,6 +45939,25 @@ static void specdec__ngram_clear(specdec__ngram *index)
     index->runs[0].token = index->runs[0].parent = index->runs[0].child = index->runs[0].sibling =
         index->runs[0].chain = -1;
     index->count = 1;
+}
+
+/* What is thought of sources before they were asked, worth a few trials. */
+static void specdec__ngram_begin_trust(specdec__ngram *index)
+{
+    static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
+    int i, k;
+
+    for (i = 0; i < SPECDEC__NGRAM_SOURCES; i++)
+        for (k = 0; k < SPECDEC__NGRAM_EVIDENCE; k++) {
+            float share = right[k] * (i == 1 ? 0.55f : i == 2 ? 0.75f : 1);
+
+            if (!i || (i >= SPECDEC__NGRAM_ROWS && k == SPECDEC__NGRAM_LATER))
+                share = 0.15f;
+            else if (i >= SPECDEC__NGRAM_ROWS)
+                share = 0.4f;
+            index->trust[i][k].tried = 4;
+            index->trust[i][k].right = 4 * share;
+        }
 }
 
 /* Takes the index's memory from an arena. One that only counts fills nothing. */
@@ -45790,6 +45987,8 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_WIDTH);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
+    specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
+    specdec__ngram_begin_trust(index);
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs",
                              size->capacity);
@@ -46094,55 +46293,177 @@ static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
     return specdec__max_int(run, 0);
 }
 
-/* Adds probability to the offer of this token in best[held], or makes one, if it is among the best. Returns how
-   many there are. */
-static int specdec__ngram_note(specdec__ngram_offer *best, int held, int32_t token, int32_t run, float probability)
+/* The longest run that may be continued, once token has followed `run`; 0 when none is. */
+static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int32_t token)
 {
-    specdec__ngram_offer offer;
-    int at = 0;
+    int32_t next;
 
-    memset(&offer, 0, sizeof offer);
-    while (at < held && best[at].token != token)
-        at++;
-    if (at < held) {
-        offer = best[at];
-        offer.probability = offer.probability + probability;
-    } else {
-        if (held == SPECDEC__NGRAM_WIDTH && !(probability > best[held - 1].probability))
-            return held;
-        offer.token = token;
-        offer.run = run;
-        offer.probability = probability;
-        at = held < SPECDEC__NGRAM_WIDTH ? held++ : held - 1;
-    }
-    for (; at > 0 && offer.probability > best[at - 1].probability; at--)
-        best[at] = best[at - 1];
-    best[at] = offer;
-    return held;
+    while ((next = specdec__ngram_find(index, run, token)) < 0 && run > 0)
+        run = index->runs[run].suffix;
+    return specdec__ngram_settle(index, next);
 }
 
-/* The likeliest tokens after a run: each context predicts by its counts and leaves the share kinds / (total + kinds) to
-   the next shorter one (Witten and Bell 1991; PPM method C). Returns how many are in best[SPECDEC__NGRAM_WIDTH], best
-   first. */
-static int specdec__ngram_continue(const specdec__ngram *index, int32_t run, float probability,
-                                   specdec__ngram_offer *best)
+/* Where a list knows this token, or -1. */
+static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
 {
-    int held = 0;
+    int at = list->count - 1;
 
-    for (; run > 0; run = index->runs[run].suffix) {
-        float sum = (float)index->runs[run].total + (float)index->runs[run].kinds;
-        int32_t child = index->runs[run].child;
-        int scanned;
+    while (at >= 0 && list->items[at].token != token)
+        at--;
+    return at;
+}
 
-        if (index->runs[run].total <= 0)
-            continue;
-        for (scanned = 0; child >= 0 && scanned < SPECDEC__NGRAM_SCAN; scanned++, child = index->runs[child].sibling)
-            if (index->runs[child].count > 0)
-                held = specdec__ngram_note(best, held, index->runs[child].token, child,
-                                           probability * (float)index->runs[child].count / sum);
-        probability = probability * (float)index->runs[run].kinds / sum;
+/* Puts a token that no stage before this one has into the list's newest stage, which begins at `from`, heaviest first,
+   as far as it is among the SPECDEC__NGRAM_WIDTH heaviest there. */
+static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t token, float weight)
+{
+    int at = list->count;
+
+    if (at - from == SPECDEC__NGRAM_WIDTH || at == SPECDEC__NGRAM_LIST) {
+        if (at == from || !(weight > list->items[at - 1].share))
+            return;
+        at--;
+    } else {
+        list->count++;
     }
-    return held;
+    for (; at > from && weight > list->items[at - 1].share; at--)
+        list->items[at] = list->items[at - 1];
+    list->items[at].token = token;
+    list->items[at].share = weight;
+}
+
+/* Ends a list's newest stage, whose weights, with those that are not listed, add up to sum: they become shares. */
+static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
+{
+    int i;
+
+    if (list->count == from)
+        return;
+    for (i = from; i < list->count; i++)
+        list->items[i].share = list->items[i].share / sum;
+    list->stages[list->stage_count].trust = trust;
+    list->stages[list->stage_count++].end = list->count;
+}
+
+/* Lists the tokens that followed a run as a stage, but for those that followed longer ones. */
+static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
+{
+    const int from = list->count, depth = index->runs[run].depth;
+    int32_t child = index->runs[run].child;
+    int scanned = 0, total = 0, kinds = 0, most = 0, evidence;
+
+    for (; child >= 0 && scanned < SPECDEC__NGRAM_SCAN; child = index->runs[child].sibling, scanned++) {
+        const specdec__ngram_run *next = &index->runs[child];
+        const int known = specdec__ngram_known(list, next->token);
+
+        if (next->count <= 0 || (known >= 0 && known < from))
+            continue;
+        total += next->count;
+        kinds++;
+        most = specdec__max_int(most, next->count);
+        specdec__ngram_note(list, from, next->token, (float)next->count);
+    }
+    if (from)
+        evidence = SPECDEC__NGRAM_LATER;
+    else if (kinds == 1)
+        evidence = specdec__min_int(total, 3) - 1;
+    else
+        evidence = 2 * most >= total ? 3 : 4;
+    specdec__ngram_close(list, from, (float)total, &index->trust[depth][evidence]);
+}
+
+/* Lists what the target found likeliest as a stage, but for what is listed already, and one token more. */
+static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
+                                    specdec__ngram_trust *trust)
+{
+    const int from = list->count;
+    float sum = 0;
+    int i, known;
+
+    for (i = 0; i < SPECDEC__RECYCLE_TOKENS && row->share[i]; i++) {
+        known = specdec__ngram_known(list, row->tokens[i]);
+        if (row->tokens[i] == but || (known >= 0 && known < from))
+            continue;
+        sum += (float)row->share[i];
+        specdec__ngram_note(list, from, row->tokens[i], (float)row->share[i]);
+    }
+    specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
+}
+
+/* Lists what may follow a path whose longest run is `run` and whose last tokens, newest first, are tail (known), in
+   stages: after the longest context, what only the next shorter one adds, and so on; what the target found likeliest
+   there; behind the root, what it found likely in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets its
+   part of what those before it have left, by how often it was right so far. */
+static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, int32_t run,
+                                    const int32_t *tail, int known, int root)
+{
+    const specdec__recycled *row;
+    int length, kinds = 0, from = 0, i, k;
+    float left = 1;
+
+    list->count = list->stage_count = 0;
+    for (; run > 0; run = index->runs[run].suffix) {
+        if (index->runs[run].total > 0 && index->runs[run].kinds != kinds)
+            specdec__ngram_list_run(index, list, run);
+        kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
+    }
+    row = specdec__recycle_find(&index->recycling, tail, known, &length);
+    if (row)
+        specdec__ngram_list_row(list, row, -1, index->trust[SPECDEC__NGRAM_ROWS + (length > 1)]);
+    row = root && known > 1 ? specdec__recycle_find(&index->recycling, tail + 1, known - 1, &length) : NULL;
+    if (row)
+        specdec__ngram_list_row(list, row, tail[0], index->trust[0]);
+    for (k = 0; k < list->stage_count; k++) {
+        const float right = list->stages[k].trust->right / list->stages[k].trust->tried;
+
+        for (i = from; i < list->stages[k].end; i++)
+            list->items[i].probability = left * right * list->items[i].share;
+        left = left * (1 - right);
+        from = list->stages[k].end;
+    }
+}
+
+/* Learns from the token that followed a path by how much stages can be trusted. */
+static void specdec__ngram_learn(specdec__ngram *index, int32_t run, const int32_t *tail, int known, int root,
+                                 int32_t token)
+{
+    specdec__ngram_list list;
+    int k, at, right = 0;
+
+    specdec__ngram_list_all(index, &list, run, tail, known, root);
+    at = specdec__ngram_known(&list, token);
+    for (k = 0; k < list.stage_count && !right; k++) {
+        specdec__ngram_trust *trust = list.stages[k].trust;
+
+        right = at >= 0 && at < list.stages[k].end;
+        trust->tried += 1;
+        trust->right += (float)right;
+        if (trust->tried > SPECDEC__NGRAM_MEMORY) {
+            trust->tried *= 0.98f;
+            trust->right *= 0.98f;
+        }
+    }
+}
+
+/* Tokens that noise lifts are more probable than others, where the target chooses with the same noise. It lifts a
+   token's odds by the root of what it would lift them by, were the list's probabilities the target's own. What is not
+   listed is lifted by the root of what is usual. noise: the position's row of noise. */
+static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
+{
+    float rest = 1, sum;
+    int i;
+
+    for (i = 0; i < list->count; i++)
+        rest -= list->items[i].probability;
+    sum = (rest > 0.001f ? rest : 0.001f) * 1.34f;
+    for (i = 0; i < list->count; i++) {
+        const uint32_t bits = (uint32_t)(specdec__noise_at(noise, (uint32_t)list->items[i].token) >> 32);
+
+        list->items[i].probability *= specdec__exp(0.5f * specdec__sample_gumbel_from(bits));
+        sum += list->items[i].probability;
+    }
+    for (i = 0; i < list->count; i++)
+        list->items[i].probability /= sum;
 }
 
 SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram_offer b)
@@ -46175,42 +46496,78 @@ static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
     return best;
 }
 
-/* Offers what may follow a node of the tree, where that is likelier than least. */
-static void specdec__ngram_offer_children(specdec__ngram *index, int node, specdec__ngram_offer from, float least)
+/* Offers the likeliest of a list behind a node, SPECDEC__NGRAM_WIDTH of them at most, where they are likelier than
+   least. */
+static void specdec__ngram_offer_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
+                                      specdec__ngram_list *list, float least)
 {
-    specdec__ngram_offer best[SPECDEC__NGRAM_WIDTH];
-    int i, held = specdec__ngram_continue(index, from.run, from.probability, best);
+    specdec__ngram_offer offer = *from;
+    int i, k, best;
 
-    for (i = 0; i < held && best[i].probability > least; i++) {
-        best[i].run = specdec__ngram_settle(index, best[i].run);
-        best[i].parent = node;
-        best[i].depth = from.depth + 1;
-        specdec__ngram_push(index, best[i]);
+    offer.parent = node;
+    offer.depth = from->depth + 1;
+    for (k = 0; k < list->count && k < SPECDEC__NGRAM_WIDTH; k++) {
+        specdec__ngram_item item;
+
+        for (best = k, i = k + 1; i < list->count; i++)
+            best = list->items[i].probability > list->items[best].probability ? i : best;
+        item = list->items[best];
+        list->items[best] = list->items[k];
+        list->items[k] = item;
+        offer.token = item.token;
+        offer.probability = from->probability * item.probability;
+        if (!(offer.probability > least))
+            return;
+        specdec__ngram_push(index, offer);
     }
 }
 
-/* Grows the tree of the at most n likeliest continuations of a reader's text (root included, which stands for its last
-   token), of at most d levels, each likelier than least, after contexts of one token or more. tokens[n] and
-   probability[n] (of the path from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro
-   et al. 2024, arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
-static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
-                                                             specdec_tree *tree, int32_t *tokens, float *probability,
-                                                             int n, int d, float least, specdec_error *error)
+/* The last tokens of a path through a tree, newest first, into tail[SPECDEC__RECYCLE_CONTEXT + 1]. text[length] ends
+   with the root. Returns how many there are. */
+static int specdec__ngram_tail(int32_t *tail, const specdec_tree *tree, const int32_t *tokens, int node,
+                               const int32_t *text, int length)
 {
+    int n = 0;
+
+    for (; node > 0 && n <= SPECDEC__RECYCLE_CONTEXT; node = tree->parents[node])
+        tail[n++] = tokens[node];
+    for (; length > 0 && n <= SPECDEC__RECYCLE_CONTEXT; length--)
+        tail[n++] = text[length - 1];
+    return n;
+}
+
+/* The longest run that a reader's text ends with, and that may be continued. */
+static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec__ngram_reader *reader)
+{
+    int k = index->size.context;
+
+    while (k > 0 && reader->active[k] < 0)
+        k--;
+    return specdec__ngram_settle(index, reader->active[k]);
+}
+
+/* Grows the tree of the at most wish->n likeliest continuations of a reader's text (root included, which stands for its
+   last token), of at most wish->d levels, each likelier than wish->least. tokens[n] and probability[n] (of the path
+   from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro et al. 2024, arXiv
+   2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
+                                             specdec_tree *tree, int32_t *tokens, float *probability,
+                                             const specdec__ngram_wish *wish, specdec_error *error)
+{
+    const int n = wish->n;
     specdec__ngram_offer offer;
-    int k;
+    specdec__ngram_list list;
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
-        d < 1 || !(least >= 0.0f))
+        wish->d < 1 || !(wish->least >= 0.0f))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram tree has 1 to %d nodes and at least 1 level",
                              index->size.max_nodes);
     if (n > tree->capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
     memset(&offer, 0, sizeof offer);
-    for (k = index->size.context; k > 0 && reader->active[k] < 0; k--)
-        continue;
-    offer.run = specdec__ngram_settle(index, reader->active[k]);
+    offer.run = specdec__ngram_longest(index, reader);
     offer.probability = 1.0f;
     offer.parent = -1;
     index->offer_count = index->offer_order = 0;
@@ -46219,10 +46576,19 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
 
         specdec__tree_put(tree, node, offer.parent, node ? specdec__tree_rank(tree, node, offer.parent) : 0);
         probability[node] = offer.probability;
-        if (node > 0)
+        if (node > 0) {
             tokens[node] = offer.token;
-        if (offer.depth + 1 < d)
-            specdec__ngram_offer_children(index, node, offer, least);
+            offer.run = specdec__ngram_step(index, offer.run, offer.token);
+        }
+        if (offer.depth + 1 < wish->d && node + 1 < n) {
+            const int known = specdec__ngram_tail(tail, tree, tokens, node, reader->text, reader->length);
+
+            specdec__ngram_list_all(index, &list, offer.run, tail, known, !node);
+            if (wish->coupled)
+                specdec__ngram_lift(&list, specdec__sample_noise_row(wish->seed,
+                                                                     (uint64_t)(reader->length + offer.depth)));
+            specdec__ngram_offer_list(index, node, &offer, &list, wish->least);
+        }
         if (tree->n == n || index->offer_count == 0)
             return SPECDEC_OK;
     }
@@ -47478,9 +47844,10 @@ static float specdec__row_surprise(const specdec__row *row, int32_t token)
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* of a node */
-#define SPECDEC__NGRAM_TOKENS 4    /* the longest context of the n-gram drafter */
+#define SPECDEC__NGRAM_TOKENS 6    /* the longest context of the n-gram drafter */
 #define SPECDEC__NGRAM_SHARE 1024  /* tokens of each further text that the index has room for */
-#define SPECDEC__NGRAM_LEAST 0.02f /* a continuation is not proposed that is less probable */
+#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, of which it keeps what the target found likely */
+#define SPECDEC__NGRAM_LEAST 0.005f /* a continuation is not proposed that is less probable */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
@@ -47539,6 +47906,23 @@ typedef struct specdec__heard {
     const float *state;  /* the final one, behind the last of them; NULL: was not computed */
 } specdec__heard;
 
+/* The target has run a tree behind a text and chosen a path. */
+typedef struct specdec__judged {
+    int at;                  /* which of the engine's texts */
+    const int32_t *text;     /* its tokens, those chosen along the path included */
+    int count;               /* of it before the step: the root is text[count - 1] */
+    const specdec_sampling *sampling;
+    const specdec_tree *tree;
+    const int32_t *tokens;   /* (tree->n) */
+    const float *logits;     /* (tree->n, vocab) */
+    int vocab;
+    const specdec__kernels *kernels;
+    const int32_t *path;     /* (length): nodes that were reached, the root first: each has chosen a token */
+    int length;
+    int whole;               /* 0: nodes that were not reached have no logits; others at least those that matter, all
+                                else being -infinity */
+} specdec__judged;
+
 /* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind:
    a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
 typedef struct specdec__drafter_kind {
@@ -47594,6 +47978,8 @@ typedef struct specdec__drafter_kind {
        i is the i-th. 0: it remembers none of these. */
     int keeps;
     int nextn; /* 1: its model is the block of the target's files that only predicts; 0: see source */
+    /* Sees the logits of the nodes that were verified. Or: it does not look at them. */
+    void (*watch)(specdec__drafter *drafter, const specdec__judged *judged);
 } specdec__drafter_kind;
 
 struct specdec__drafter {
@@ -48390,6 +48776,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     int i;
 
     m->trust = NULL;
+    m->own = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
@@ -48680,7 +49067,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
-    NULL, NULL, 1, 0};
+    NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -48852,7 +49239,7 @@ static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_last_ready, specdec__draft_last_follow, NULL, NULL,
-    NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -49142,13 +49529,13 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -49358,18 +49745,22 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     return SPECDEC_OK;
 }
 
-/* What centroids need. */
-static void specdec__draft_assistant_rows(specdec__draft_assistant *m, int size, int threads, specdec__arena *arena)
+/* What centroids need; without them, rows of a short vocabulary, where that may pay. */
+static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                          specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
+    const int size = setup->config->tree_size;
     const size_t all = (size_t)size * (size_t)model->vocab_size;
     size_t i;
 
     m->rows = m->row = NULL;
-    if (!model->reads.centroids)
+    if (!model->reads.centroids) {
+        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
         return;
+    }
     m->rows = SPECDEC__TAKE(arena, float, all);
-    m->row = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)model->embedding);
+    m->row = SPECDEC__TAKE(arena, float, (size_t)setup->threads * (size_t)model->embedding);
     m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest);
     for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest; i++)
         m->nearest[i].token = -1;
@@ -49401,9 +49792,13 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
+<<<<<<< HEAD
     if (!d->model->reads.centroids)
         specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
     specdec__draft_assistant_rows(m, size, setup->threads, arena);
+=======
+    specdec__draft_assistant_rows(m, setup, arena);
+>>>>>>> a78a22648536d65be55b7a588716bcf63ecc8e49
     m->last.levels.begin = specdec__draft_assistant_begin;
     m->last.levels.run = specdec__draft_assistant_run;
     return SPECDEC_OK;
@@ -49413,7 +49808,7 @@ static const specdec__drafter_kind specdec__draft_assistant_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
-    NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -49634,7 +50029,8 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     specdec__context *c = &m->context;
     const specdec__block *b = &c->model->block;
     specdec__view *view = &m->views[p->at];
-    const int rows = specdec__max_int(specdec__min_int(b->size - b->first, p->levels - 1), 1);
+    const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
+    const int rows = specdec__min_int(b->size - b->first, deepest);
     specdec__batch batch = specdec__forward_alone(c, view, 0, b->size);
     specdec_result result;
     int i;
@@ -49811,7 +50207,7 @@ static const specdec__drafter_kind specdec__draft_block_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
+    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -49849,14 +50245,47 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[p->at];
+    specdec__ngram_wish wish;
     specdec_result result;
 
+    wish.n = p->most;
+    wish.d = p->levels;
+    wish.least = SPECDEC__NGRAM_LEAST;
+    wish.coupled = p->rule == SPECDEC_RULE_COUPLED && p->sampling->temperature > 0;
+    wish.seed = p->sampling->seed;
     specdec__ngram_extend(index, reader, p->text, p->count);
-    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
-                                    SPECDEC__NGRAM_LEAST, error);
+    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, &wish, error);
     if (!result && specdec__constrained_is(p->constrained))
         specdec__draft_ngram_obey(p);
     return result;
+}
+
+/* Learns from the tokens that were chosen how much each source can be trusted, and keeps what the target found likely
+   behind every node, reached or not. */
+static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
+{
+    specdec__ngram *index = (specdec__ngram *)d->state;
+    specdec__ngram_reader *reader = &index->readers[j->at];
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
+    unsigned char reached[SPECDEC__MAX_TREE] = {0};
+    int i, node;
+
+    for (i = 0; i < j->length; i++) {
+        const int known = specdec__ngram_tail(tail, j->tree, j->tokens, 0, j->text, j->count + i);
+
+        reached[j->path[i]] = 1;
+        if (reader->length <= j->count + i) {
+            specdec__ngram_extend(index, reader, j->text, j->count + i);
+            specdec__ngram_learn(index, specdec__ngram_longest(index, reader), tail, known, !i, j->text[j->count + i]);
+        }
+        specdec__recycle_keep(&index->recycling, tail, known, j->kernels,
+                              j->logits + (size_t)j->path[i] * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+    }
+    for (node = 1; node < j->tree->n && j->whole; node++)
+        if (!reached[node])
+            specdec__recycle_keep(&index->recycling, tail,
+                                  specdec__ngram_tail(tail, j->tree, j->tokens, node, j->text, j->count), j->kernels,
+                                  j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -49899,6 +50328,8 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     size.max_nodes = setup->capacity;
     size.readers = setup->room->views;
     size.history = history;
+    size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED),
+                                     2 * setup->target->model->vocab_size);
     size.capacity = length + (size.readers - 1) * specdec__min_int(length, SPECDEC__NGRAM_SHARE);
     size.capacity = specdec__min_int(specdec__min_int(size.capacity, most) + history, most) * (size.context + 1);
     d->state = index;
@@ -49923,7 +50354,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_watch};
 
 SPECDEC__FOR_SPEED
 
@@ -49955,7 +50386,7 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
 
 static const specdec__drafter_kind specdec__draft_forced_kind = {
     0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -50185,7 +50616,7 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -50279,7 +50710,7 @@ typedef struct specdec__tune_drafter {
     int patience;               /* steps to wait before it is asked again for a text, when it does not pay */
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
     double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
-    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes that it chose, by the path to them */
+    double predicted, came; /* of nodes that it chose: the sum of their probabilities by it, how many were accepted */
 } specdec__tune_drafter;
 
 /* What tokens of prompts add to steps in which others write. */
@@ -50317,11 +50748,10 @@ static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
         t->accepted[i] = i ? 0.5 : 2.4;
     }
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
-        t->predicted[i] = 3;
-        t->came[i] = 3 * 0.7 * (i + 0.5) / SPECDEC__TUNE_BINS;
         t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
         t->taken[i] = 0.6 * t->share[i];
     }
+    t->predicted = t->came = 5;
     t->patience = 16;
 }
 
@@ -50439,8 +50869,8 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
 /* Notes whether a node came whose path had this probability by the drafter that chose its place. */
 static void specdec__tune_predicted(specdec__tune_drafter *t, float probability, int came)
 {
-    t->predicted[specdec__tune_bin(probability)]++;
-    t->came[specdec__tune_bin(probability)] += came;
+    t->predicted += (double)probability;
+    t->came += came;
 }
 
 /* Pairs of sums lose weight, once the first of them is above `enough`. */
@@ -50464,7 +50894,7 @@ static void specdec__tune_fade(specdec__tune *tune)
         specdec__tune_drafter *t = &tune->drafters[i];
 
         specdec__tune_fade_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_fade_pairs(t->predicted, t->came, SPECDEC__TUNE_BINS, 2);
+        specdec__tune_fade_pairs(&t->predicted, &t->came, 1, 20);
         specdec__tune_fade_pairs(t->share, t->taken, SPECDEC__TUNE_BINS, 1);
     }
 }
@@ -50500,9 +50930,9 @@ static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, i
 /* How probable it is that a node comes which its drafter chose for a path of this probability. */
 static double specdec__tune_path(const specdec__tune_drafter *t, float probability)
 {
-    const int bin = specdec__tune_bin(probability);
+    const double p = (double)probability * t->came / t->predicted;
 
-    return t->certain ? 1 : t->came[bin] / t->predicted[bin];
+    return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
 /* The same for count nodes of the predicted probabilities by a drafter that chose them. */
@@ -52062,8 +52492,8 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
-           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.constraint ||
-                     c->settings.allow || !specdec__settle_needs(&c->settings.sampling, 0).k
+           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
+                     !specdec__settle_needs(&c->settings.sampling, 0).k
                ? 0
                : kernels->plane != NULL;
 }
@@ -54288,6 +54718,15 @@ static int specdec__engine_stops(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
+/* Whether bounds will do for a sequence as far as its constraint goes: it is asked about the best candidates, and there
+   is nothing else by which any could be forbidden or altered. */
+static int specdec__engine_asks(const specdec *t)
+{
+    return !specdec__constrained_is(&t->constrained) ||
+           (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
+            !specdec__sample_alters(&t->settings.sampling) && !specdec__sample_filters(&t->settings.sampling));
+}
+
 /* Whether bounds of logits will do for a step: see >>speculation/settle. */
 static int specdec__engine_screens(specdec__engine *e)
 {
@@ -54300,19 +54739,34 @@ static int specdec__engine_screens(specdec__engine *e)
         const specdec *t = e->members[i];
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            specdec__constrained_is(&t->constrained) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
+            !specdec__engine_asks(t) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
             return 0;
     }
     e->target.screen.left -= e->target.screen.left > 0;
     return !e->target.screen.left;
 }
 
-/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. */
+/* Whether one of the best k candidates of a row may follow by the constraint: those that are no candidates then matter
+   to nobody. */
+static int specdec__engine_finds(specdec *t, int column, int k)
+{
+    const specdec__engine *e = t->engine;
+    const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
+    specdec_candidate best[SPECDEC__CONSTRAINED_ASKED + 1];
+
+    k = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, k,
+                            best);
+    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, k, 1, best);
+}
+
+/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
+   constraint forces a token nothing is looked at. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const specdec__settle_need need = specdec__settle_needs(s, t->count);
+    const int obeys = specdec__constrained_is(specdec__stream_constrained(t));
+    specdec__settle_need need = specdec__settle_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
@@ -54321,10 +54775,15 @@ static void specdec__engine_settle(specdec *t, int column)
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
         {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
 
+    if (obeys && specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0)
+        return;
+    need.k = obeys && !need.by_noise ? SPECDEC__CONSTRAINED_ASKED + 1 : need.k;
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
+    if (obeys && e->target.screen.bounds && !specdec__engine_finds(t, column, need.k))
+        specdec__settle_whole(&e->target);
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
@@ -54387,6 +54846,30 @@ static void specdec__engine_fail(specdec *t, int before, specdec_result result)
     specdec__engine_drop(t, result);
 }
 
+/* Shows drafters the logits of a text's tree, which had so many tokens before the step. */
+static void specdec__engine_let_watch(specdec *t, int before)
+{
+    specdec__engine *e = t->engine;
+    specdec__judged judged;
+    int i;
+
+    judged.at = t->at;
+    judged.text = t->tokens;
+    judged.count = before;
+    judged.sampling = &t->settings.sampling;
+    judged.tree = &t->merged.tree;
+    judged.tokens = t->merged.tokens;
+    judged.vocab = e->target_model->vocab_size;
+    judged.logits = e->target.logits + (size_t)t->row * (size_t)judged.vocab;
+    judged.kernels = e->kernels;
+    judged.path = t->path;
+    judged.length = t->length;
+    judged.whole = !e->target.screen.bounds;
+    for (i = 0; t->length && i < e->drafter_count; i++)
+        if (e->drafters[i].kind->watch)
+            e->drafters[i].kind->watch(&e->drafters[i], &judged);
+}
+
 /* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
    first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
 static void specdec__engine_accept(specdec *t)
@@ -54418,6 +54901,7 @@ static void specdec__engine_accept(specdec *t)
             specdec__ahead_end(t, t->tokens + before, t->count - before);
         else
             specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
+    specdec__engine_let_watch(t, before);
     specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
@@ -55201,7 +55685,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 5
+#define SPECDEC__WIRE_VERSION 6
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
@@ -55255,7 +55739,7 @@ enum {
     SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
 };
 
-enum { SPECDEC__GUESS_SAMPLING = 8 };
+enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
 
 /* What the draft rank thinks may follow. */
 typedef struct specdec__guess {
@@ -57189,6 +57673,7 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
 {
     specdec__link *link = specdec__draft_afar_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
+    specdec_sampling others;
 
     words[0] = specdec__bits_from_float(s->temperature);
     words[1] = (uint32_t)s->top_k;
@@ -57198,6 +57683,8 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
     words[5] = (uint32_t)s->repetition_window;
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
+    others = *s;
+    specdec__sample_words(&others, words + 8, 0);
     specdec__guess_choose(link, at, words);
     specdec__guess_tell(link, at, text, count);
 }
@@ -57223,7 +57710,7 @@ static const specdec__drafter_kind specdec__draft_afar_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
     NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due, 0, 0};
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -57355,7 +57842,9 @@ static int specdec__guesser_hear_text(specdec *t, specdec__wire_reader *in)
 /* How the tokens of a text are chosen. Returns 0 when that makes no sense. */
 static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
 {
+    uint32_t words[SPECDEC__SAMPLE_WORDS];
     specdec_sampling s;
+    int i;
 
     memset(&s, 0, sizeof s);
     s.temperature = specdec__float_from_bits(specdec__wire_word(in));
@@ -57366,6 +57855,9 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
     s.repetition_window = (int32_t)specdec__wire_word(in);
     s.seed = specdec__wire_word(in);
     s.seed |= (uint64_t)specdec__wire_word(in) << 32;
+    for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
+        words[i] = specdec__wire_word(in);
+    specdec__sample_words(&s, words, 1);
     if (in->bad || in->left || specdec__sample_check(&s, NULL))
         return 0;
     t->settings.sampling = s;
@@ -60406,12 +60898,6 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
-/* Members of specdec_sampling that are saved as words behind the other fields: X(member, words). */
-#define SPECDEC__SAVE_MEMBERS(X) \
-    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
-    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
-    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
-
 /* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
@@ -60465,9 +60951,7 @@ enum {
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
     SPECDEC__SAVE_NAMED,
-#define SPECDEC__SAVE_MEMBER(member, words) +words
-    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
-#undef SPECDEC__SAVE_MEMBER
+    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED + SPECDEC__SAMPLE_WORDS /* the rest of sampling */
 };
 
 static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
@@ -60552,35 +61036,6 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
-/* Members of sampling become fields, or these members (loads). Words of text are little-endian, so that they are the
-   same bytes everywhere. */
-static void specdec__save_members(specdec_sampling *s, uint32_t *field, int loads)
-{
-    static const struct {
-        size_t at;
-        int words;
-    } members[] = {
-#define SPECDEC__SAVE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
-        SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
-#undef SPECDEC__SAVE_MEMBER
-    };
-    uint32_t *word = field + SPECDEC__SAVE_NAMED;
-    size_t i;
-    int k;
-
-    for (i = 0; i < SPECDEC__COUNT(members); i++)
-        for (k = 0; k < members[i].words; k++, word++) {
-            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
-
-            if (members[i].words > 1 && loads)
-                specdec__store_u32(at, *word);
-            else if (members[i].words > 1)
-                *word = specdec__load_u32(at);
-            else
-                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
-        }
-}
-
 /* How settings become fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
@@ -60608,7 +61063,7 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
     field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
     others = *s;
-    specdec__save_members(&others, field, 0);
+    specdec__sample_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
 /* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
@@ -60642,7 +61097,7 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
     settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
     settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
-    specdec__save_members(s, field, 1);
+    specdec__sample_words(s, field + SPECDEC__SAVE_NAMED, 1);
     return 1;
 }
 

@@ -104,9 +104,9 @@
          mask
      >>cache/ state kv reserve bytes
      >>forward/ context screen multiply rows latent streams attention recurrent block step
-     >>speculation/ heads sample samplers settle tree verify ngram ngram_file retrieve constrained row draft short
-         levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced draft_recall
-         drafters tune
+     >>speculation/ heads sample samplers settle tree verify recycle ngram ngram_file retrieve constrained row
+         draft short levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced
+         draft_recall drafters tune
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
@@ -236,6 +236,7 @@
 #include "speculation/settle.h"
 #include "speculation/tree.h"
 #include "speculation/verify.h"
+#include "speculation/recycle.h"
 #include "speculation/ngram.h"
 #include "speculation/ngram_file.h"
 #include "speculation/retrieve.h"

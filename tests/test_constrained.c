@@ -9,7 +9,7 @@
 enum { CONTEXT_TOKENS = 160, KINDS = 6, SLOTS = 3, ROOM = 24 << 20 };
 
 static int quick;
-static file target, noisy, heads, layer;
+static file target, noisy, heads, layer, large;
 
 /* --- constraints ---------------------------------------------------------------------------------------------------- */
 
@@ -203,6 +203,62 @@ static void test_answers(void)
         steps = stats.steps;
         tokens = stats.tokens;
         printf("drafter %d: %.2f tokens a step\n", (int)c.drafting, (double)tokens / (double)steps);
+        close_machine(&own);
+    }
+    close_machine(&oracle);
+}
+
+/* A model whose output matrix may lie in planes: 2,000 tokens. */
+static file large_model(void)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.seed = 15;
+    r.vocab = 2000;
+    r.embedding = 64;
+    r.layers = 1;
+    r.output_type = 9; /* Q8_0 */
+    r.may_end = 1;
+    return random_file(&r);
+}
+
+static void test_bounds(void)
+{
+    static const int draftings[] = {SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_FORCED, SPECDEC_DRAFT_NGRAM};
+    const int asks = quick ? 60 : 300;
+    specdec_config c = config_of(SPECDEC_DRAFT_OFF, SPECDEC_RULE_COUPLED);
+    machine own, oracle;
+    answer plain, bounded;
+    size_t k;
+    int i;
+
+    TEST("bounds in place of logits change no answer that obeys, greedy or by noise");
+    c.target = source_of(&large);
+    c.screening = SPECDEC_SCREENING_OFF;
+    if (!open_machine(&oracle, &c))
+        return;
+    for (k = 0; k < sizeof draftings / sizeof *draftings; k++) {
+        c.drafting = (specdec_drafting)draftings[k];
+        c.screening = SPECDEC_SCREENING_ALWAYS;
+        if (!open_machine(&own, &c))
+            break;
+        for (i = 0; i < asks; i++) {
+            specdec_settings s = settings_of(i);
+
+            s.max_tokens = 40;
+            s.min_tokens = i % 13 == 12 ? 5 : 0;
+            s.ignore_end = i % 17 == 16;
+            if (i % 2)
+                s.sampling.repetition_penalty = s.sampling.top_p = s.sampling.min_p = 0;
+            CHECK_EQUAL_INT(ask(oracle.first, &s, i, &plain), SPECDEC_OK);
+            CHECK_EQUAL_INT(ask(own.first, &s, i, &bounded), SPECDEC_OK);
+            CHECK(plain.length == bounded.length && !memcmp(plain.bytes, bounded.bytes, plain.length));
+            CHECK_EQUAL_INT(plain.stop, bounded.stop);
+        }
+        printf("drafter %d: bounds of %lld rows, of which %lld steps were read whole\n", draftings[k], (long long)own.first->engine->target.screen.rows,
+               (long long)own.first->engine->target.screen.whole);
+        CHECK(own.first->engine->target.screen.rows > own.first->engine->target.screen.whole);
         close_machine(&own);
     }
     close_machine(&oracle);
@@ -619,7 +675,9 @@ int main(void)
     heads = random_heads();
     layer = random_layer();
     compile_all();
+    large = large_model();
     test_answers();
+    test_bounds();
     test_schedules();
     test_slide();
     test_distributions();

@@ -227,7 +227,7 @@ static void oracle_truncate(specdec__drafter *d, int at, const int32_t *text, in
 
 static const specdec__drafter_kind oracle_kind = {
     0, 0, 0, 0, 0, 8, 8, oracle_init, oracle_fill, NULL, oracle_commit, oracle_truncate, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 /* One that says anything, for a small price, in trees that are given and in trees that grow. */
 static specdec_result liar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
@@ -264,7 +264,7 @@ static double liar_cost(const specdec__drafter *d, const specdec__model *target)
 }
 
 static const specdec__drafter_kind liar_kind = {0, 0, 0, 0, 0, 8, 5, NULL, liar_fill, liar_extend, NULL, NULL, NULL, NULL, liar_cost, NULL, NULL,
-                                                NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+                                                NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 /* What several drafters offer one text, by hand: the nodes of the merged tree whose worth is among those that pay. */
 static void test_share_out(void)
@@ -674,7 +674,7 @@ static specdec_result late_fill(specdec__drafter *d, specdec__proposal *p, specd
 
 static const specdec__drafter_kind late_kind = {
     0, 0, 0, 0, 1, 8, 8, oracle_init, late_fill, NULL, NULL, NULL, NULL, NULL, liar_cost, late_behind, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 /* With several texts each waits for itself. */
 static void test_late(void)

@@ -31,6 +31,7 @@ static specdec__ngram_size size_of(int capacity, int context, int readers, int h
     size.max_nodes = NODES;
     size.readers = readers;
     size.history = history;
+    size.recycled = 0;
     return size;
 }
 
@@ -55,7 +56,12 @@ static specdec__ngram_reader *start(specdec__ngram *index, unsigned char *block,
 /* Into tree, tokens and probability. */
 static specdec_result propose(specdec__ngram *index, const specdec__ngram_reader *reader, int n, int d, float least)
 {
-    return specdec__ngram_propose(index, reader, &tree, tokens, probability, n, d, least, NULL);
+    specdec__ngram_wish wish = {0, 0, 0, 0, 0};
+
+    wish.n = n;
+    wish.d = d;
+    wish.least = least;
+    return specdec__ngram_propose(index, reader, &tree, tokens, probability, &wish, NULL);
 }
 
 /* A text of a few phrases that come again, with noise between. */
@@ -159,24 +165,40 @@ static int followers(const int32_t *pattern, int size, const int32_t *all, int c
 }
 
 /* The estimate for one token behind end[-context], straight from its definition; all[count] is all that was seen. */
-static double naive(int32_t token, const int32_t *end, int context, const int32_t *all, int count)
+static double naive(const specdec__ngram *index, int32_t token, const int32_t *end, int context, const int32_t *all,
+                    int count)
 {
-    double share = 1, p = 0;
-    int k, total, kinds;
+    char before[1000] = {0};
+    double left = 1;
+    int k, i, listed = 0;
 
     for (k = context; k >= 1; k--) {
-        int found = followers(end - k, k, all, count, token, &total, &kinds);
+        int counts[1000] = {0}, total = 0, kinds = 0, most = 0, evidence;
+        const specdec__ngram_trust *trust;
 
-        if (total) {
-            p += share * found / (total + kinds);
-            share *= (double)kinds / (total + kinds);
-        }
+        for (i = k; i < count; i++)
+            if (all[i] >= 0 && !before[all[i]] && !memcmp(all + i - k, end - k, (size_t)k * sizeof *all)) {
+                total++;
+                kinds += !counts[all[i]]++;
+                most = counts[all[i]] > most ? counts[all[i]] : most;
+            }
+        if (!total)
+            continue;
+        evidence = listed ? 5 : kinds == 1 ? (total < 3 ? total - 1 : 2) : 2 * most >= total ? 3 : 4;
+        trust = &index->trust[k][evidence];
+        if (counts[token])
+            return left * (double)(trust->right / trust->tried) * counts[token] / total;
+        left *= 1 - (double)(trust->right / trust->tried);
+        for (i = 0; i < 1000; i++)
+            before[i] |= counts[i] > 0;
+        listed = 1;
     }
-    return p;
+    return 0;
 }
 
 static void test_propose(void)
 {
+    const specdec__ngram_wish wish = {8, 8, 0, 0, 0};
     specdec__ngram index;
     int length, i, wrong = 0, hits = 0, steps = 0;
 
@@ -194,10 +216,10 @@ static void test_propose(void)
         for (i = 1; i < tree.n; i++) {
             wrong += probability[i] > probability[parents[i]] || !(probability[i] > 0);
             if (parents[i] == 0 && ranks[i] < 4)
-                wrong += fabs((double)probability[i] - naive(tokens[i], text + length, 3, text, length)) > 1e-5;
+                wrong += fabs((double)probability[i] - naive(&index, tokens[i], text + length, 3, text, length)) > 1e-5;
         }
         for (i = 0; i < 1000 && tree.n > 1; i++)
-            best = fmax(best, naive(i, text + length, 3, text, length));
+            best = fmax(best, naive(&index, i, text + length, 3, text, length));
         if (tree.n > 1)
             wrong += fabs((double)probability[1] - best) > 1e-5;
         for (i = 1; i < tree.n; i++)
@@ -226,7 +248,7 @@ static void test_propose(void)
     CHECK_EQUAL_INT(tree.n, 1);
     CHECK_EQUAL_INT(propose(&index, index.readers, 0, 8, 0.0f), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(propose(&index, index.readers, NODES + 1, 8, 0.0f), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec__ngram_propose(&index, index.readers, &tree, NULL, probability, 8, 8, 0.0f, NULL),
+    CHECK_EQUAL_INT(specdec__ngram_propose(&index, index.readers, &tree, NULL, probability, &wish, NULL),
                     SPECDEC_ERROR_ARGUMENT);
     tree.capacity = 4;
     CHECK_EQUAL_INT(propose(&index, index.readers, 8, 8, 0.0f), SPECDEC_ERROR_BUFFER);
@@ -264,11 +286,11 @@ static uint64_t hash_of_proposals(specdec__ngram *index, specdec__ngram_reader *
 static void test_one_text(void)
 {
     static const int capacities[] = {600, 4000, CAPACITY}, contexts[] = {4, 8, 3};
-    static const uint64_t hashes[] = {0x6290580dd7884db1u, 0xfaaf8daa993f9f44u, 0x7e50be4f2edfe847u};
+    static const uint64_t hashes[] = {0xaed69dc176a4a5dbu, 0x9e31c8e5f38715f7u, 0xc8b5a5fe6b927cd7u};
     specdec__ngram index;
     int i, others;
 
-    TEST("a text alone is proposed what the index of one text proposed that there was before, bit for bit");
+    TEST("a text alone is proposed the same, bit for bit, by an index of one text and by one with room for others");
     for (i = 0; i < 3; i++)
         for (others = 0; others < 2; others++) {
             start_many(&index, memory, capacities[i], contexts[i], 1 + 3 * others, 500 * others);
@@ -396,9 +418,9 @@ static int wrong_guesses(specdec__ngram *index, const specdec__ngram_reader *rea
     wrong = propose(index, reader, 20, 4, 0.0f) != SPECDEC_OK;
     for (i = 1; i < tree.n; i++)
         if (!parents[i] && ranks[i] < 4)
-            wrong += fabs((double)probability[i] - naive(tokens[i], end, context, all, all_count)) > 1e-5;
+            wrong += fabs((double)probability[i] - naive(index, tokens[i], end, context, all, all_count)) > 1e-5;
     for (i = 0; i < 60; i++)
-        best = fmax(best, naive(i, end, context, all, all_count));
+        best = fmax(best, naive(index, i, end, context, all, all_count));
     return wrong + (fabs(best - (tree.n > 1 ? (double)probability[1] : 0)) > 1e-5);
 }
 
@@ -789,6 +811,124 @@ static void test_fingerprint(void)
     CHECK(fingerprint_of("abc", "12") != fingerprint_of("abc", "120"));
 }
 
+/* --- what the target found likely --------------------------------------------------------------------------------- */
+
+enum { ROW = 50 };
+
+/* A row of logits in which these are likely, and nothing else is known. */
+static void make_row(float *row, int first, int second)
+{
+    int i;
+
+    for (i = 0; i < ROW; i++)
+        row[i] = -HUGE_VALF;
+    row[first] = 3;
+    row[second] = 2.5f;
+}
+
+/* A drafter of an index of one text, the target having verified a tree behind 1, 2, 3: the root's children 7 and 9, of
+   which 7 was accepted, and 8 behind 9. */
+static void watch(specdec__ngram *index, int entries, int whole)
+{
+    static const int32_t own[] = {1, 2, 3, 7, 20}, path[] = {0, 1}, drafted[] = {3, 7, 9, 8};
+    static const int32_t above[] = {-1, 0, 0, 2}, order[] = {0, 1, 2, 1};
+    static float logits[4 * ROW];
+    static specdec_sampling sampling;
+    specdec__ngram_size size = size_of(CAPACITY, 4, 1, 0);
+    specdec__kernels kernels;
+    specdec__arena arena = {memory, sizeof memory, 0};
+    specdec__judged judged;
+    specdec__drafter drafter;
+    int i;
+
+    size.recycled = entries;
+    CHECK_EQUAL_INT(specdec__ngram_lay_out(index, &arena, &size, NULL), SPECDEC_OK);
+    memset(&kernels, 0, sizeof kernels);
+    memset(&judged, 0, sizeof judged);
+    memset(&drafter, 0, sizeof drafter);
+    kernels.largest = specdec__scalar_largest;
+    for (i = 0; i < 4; i++) {
+        parents[i] = above[i];
+        ranks[i] = order[i];
+    }
+    tree.n = 4;
+    make_row(logits, 7, 9);
+    make_row(logits + ROW, 20, 21);
+    make_row(logits + 2 * ROW, 30, 31);
+    make_row(logits + 3 * ROW, 40, 41);
+    drafter.state = index;
+    judged.text = own;
+    judged.count = 3;
+    judged.sampling = &sampling;
+    judged.tree = &tree;
+    judged.tokens = drafted;
+    judged.logits = logits;
+    judged.vocab = ROW;
+    judged.kernels = &kernels;
+    judged.path = path;
+    judged.length = 2;
+    judged.whole = whole;
+    specdec__draft_ngram_watch(&drafter, &judged);
+    specdec__ngram_extend(index, index->readers, own, 5);
+}
+
+/* Whether the tree holds this token behind a node. */
+static int holds(int node, int32_t token)
+{
+    int i = node + 1;
+
+    while (i < tree.n && (parents[i] != node || tokens[i] != token))
+        i++;
+    return i < tree.n ? i : 0;
+}
+
+static void test_rows(void)
+{
+    static const int32_t other[] = {5, 9}, again[] = {2, 3};
+    specdec__ngram_wish draw = {16, 6, 0, 1, 0};
+    specdec__ngram index;
+    int i, wrong = 0;
+
+    TEST("behind the root what the target thought likely in its place is proposed, each continued by what was seen");
+    watch(&index, 1024, 1);
+    CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
+    CHECK(holds(0, 21) && !holds(0, 20));
+
+    TEST("what the target found behind a node that was rejected is proposed when its token comes");
+    specdec__ngram_rewind(&index, index.readers, index.readers->text, 0);
+    specdec__ngram_extend(&index, index.readers, other, 2);
+    CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
+    CHECK(holds(0, 30) && holds(0, 31) && tokens[1] == 30);
+    watch(&index, 1024, 0);
+    specdec__ngram_rewind(&index, index.readers, index.readers->text, 0);
+    specdec__ngram_extend(&index, index.readers, other, 2);
+    CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
+    CHECK_EQUAL_INT(tree.n, 1); /* of a node that was not reached nothing is known then */
+    specdec__ngram_rewind(&index, index.readers, other, 0);
+    specdec__ngram_extend(&index, index.readers, again, 2);
+    CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
+    CHECK(holds(0, 7) && holds(0, 9) && holds(holds(0, 7), 20));
+
+    TEST("a table of no entries proposes none of this, one of a few entries is written within its bounds");
+    watch(&index, 0, 1);
+    CHECK(propose(&index, index.readers, 16, 6, 0.0f) == SPECDEC_OK && tree.n == 1);
+    watch(&index, 1, 1);
+    CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
+
+    TEST("of equals that token is proposed first which the noise favours");
+    watch(&index, 1024, 1);
+    specdec__ngram_rewind(&index, index.readers, index.readers->text, 0);
+    specdec__ngram_extend(&index, index.readers, again, 2);
+    for (i = 0; i < 1024; i++)
+        index.recycling.entries[i].share[0] = index.recycling.entries[i].share[1];
+    for (i = 0; i < 100; i++) {
+        draw.seed = (uint64_t)i;
+        wrong += specdec__ngram_propose(&index, index.readers, &tree, tokens, probability, &draw, NULL) != SPECDEC_OK;
+        wrong += tokens[1] != (specdec__noise((uint64_t)i, 2, 7) > specdec__noise((uint64_t)i, 2, 9) ? 7 : 9);
+    }
+    CHECK_EQUAL_INT(wrong, 0);
+}
+
 int main(void)
 {
     test_counts();
@@ -798,6 +938,7 @@ int main(void)
     test_bounds();
     test_many_texts();
     test_learning();
+    test_rows();
     test_files();
     test_damage();
     test_fingerprint();

@@ -516,6 +516,7 @@ static void test_schedules(void)
             c.heads.data = layer.data;
             c.heads.size = layer.size;
         }
+        c.draft_vocabulary = i % 3 ? 0 : 64;
         if (i % 4 > 1 && !given_model)
             c.draft = source_of(&drafters[i / 4 % (small == PLAIN ? DRAFTERS - 1 : DRAFTERS)]);
         c.sequences = counts[i % 7];

@@ -139,7 +139,9 @@ static int specdec__guesser_hear_text(specdec *t, specdec__wire_reader *in)
 /* How the tokens of a text are chosen. Returns 0 when that makes no sense. */
 static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
 {
+    uint32_t words[SPECDEC__SAMPLE_WORDS];
     specdec_sampling s;
+    int i;
 
     memset(&s, 0, sizeof s);
     s.temperature = specdec__float_from_bits(specdec__wire_word(in));
@@ -150,6 +152,9 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
     s.repetition_window = (int32_t)specdec__wire_word(in);
     s.seed = specdec__wire_word(in);
     s.seed |= (uint64_t)specdec__wire_word(in) << 32;
+    for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
+        words[i] = specdec__wire_word(in);
+    specdec__sample_words(&s, words, 1);
     if (in->bad || in->left || specdec__sample_check(&s, NULL))
         return 0;
     t->settings.sampling = s;

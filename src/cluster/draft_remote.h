@@ -211,6 +211,7 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
 {
     specdec__link *link = specdec__draft_afar_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
+    specdec_sampling others;
 
     words[0] = specdec__bits_from_float(s->temperature);
     words[1] = (uint32_t)s->top_k;
@@ -220,6 +221,8 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
     words[5] = (uint32_t)s->repetition_window;
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
+    others = *s;
+    specdec__sample_words(&others, words + 8, 0);
     specdec__guess_choose(link, at, words);
     specdec__guess_tell(link, at, text, count);
 }
@@ -245,6 +248,6 @@ static const specdec__drafter_kind specdec__draft_afar_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
     specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
     NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due, 0, 0};
+    specdec__draft_afar_knows, specdec__draft_afar_due, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED

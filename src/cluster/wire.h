@@ -21,11 +21,12 @@
 #include "../base/base.h"
 #include "../cache/kv.h"
 #include "../forward/context.h"
+#include "../speculation/sample.h"
 
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 5
+#define SPECDEC__WIRE_VERSION 6
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
@@ -79,7 +80,7 @@ enum {
     SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
 };
 
-enum { SPECDEC__GUESS_SAMPLING = 8 };
+enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
 
 /* What the draft rank thinks may follow. */
 typedef struct specdec__guess {

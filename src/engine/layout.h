@@ -566,8 +566,8 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
-           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.constraint ||
-                     c->settings.allow || !specdec__settle_needs(&c->settings.sampling, 0).k
+           : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
+                     !specdec__settle_needs(&c->settings.sampling, 0).k
                ? 0
                : kernels->plane != NULL;
 }

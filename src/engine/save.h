@@ -37,12 +37,6 @@
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
-/* Members of specdec_sampling that are saved as words behind the other fields: X(member, words). */
-#define SPECDEC__SAVE_MEMBERS(X) \
-    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
-    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
-    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
-
 /* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
@@ -96,9 +90,7 @@ enum {
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
     SPECDEC__SAVE_NAMED,
-#define SPECDEC__SAVE_MEMBER(member, words) +words
-    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
-#undef SPECDEC__SAVE_MEMBER
+    SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED + SPECDEC__SAMPLE_WORDS /* the rest of sampling */
 };
 
 static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
@@ -183,35 +175,6 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
-/* Members of sampling become fields, or these members (loads). Words of text are little-endian, so that they are the
-   same bytes everywhere. */
-static void specdec__save_members(specdec_sampling *s, uint32_t *field, int loads)
-{
-    static const struct {
-        size_t at;
-        int words;
-    } members[] = {
-#define SPECDEC__SAVE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
-        SPECDEC__SAVE_MEMBERS(SPECDEC__SAVE_MEMBER)
-#undef SPECDEC__SAVE_MEMBER
-    };
-    uint32_t *word = field + SPECDEC__SAVE_NAMED;
-    size_t i;
-    int k;
-
-    for (i = 0; i < SPECDEC__COUNT(members); i++)
-        for (k = 0; k < members[i].words; k++, word++) {
-            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
-
-            if (members[i].words > 1 && loads)
-                specdec__store_u32(at, *word);
-            else if (members[i].words > 1)
-                *word = specdec__load_u32(at);
-            else
-                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
-        }
-}
-
 /* How settings become fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
@@ -239,7 +202,7 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
     field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
     others = *s;
-    specdec__save_members(&others, field, 0);
+    specdec__sample_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
 /* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
@@ -273,7 +236,7 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
     settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
     settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
-    specdec__save_members(s, field, 1);
+    specdec__sample_words(s, field + SPECDEC__SAVE_NAMED, 1);
     return 1;
 }
 

@@ -332,6 +332,15 @@ static int specdec__engine_stops(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
+/* Whether bounds will do for a sequence as far as its constraint goes: it is asked about the best candidates, and there
+   is nothing else by which any could be forbidden or altered. */
+static int specdec__engine_asks(const specdec *t)
+{
+    return !specdec__constrained_is(&t->constrained) ||
+           (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
+            !specdec__sample_alters(&t->settings.sampling) && !specdec__sample_filters(&t->settings.sampling));
+}
+
 /* Whether bounds of logits will do for a step: see >>speculation/settle. */
 static int specdec__engine_screens(specdec__engine *e)
 {
@@ -344,19 +353,34 @@ static int specdec__engine_screens(specdec__engine *e)
         const specdec *t = e->members[i];
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            specdec__constrained_is(&t->constrained) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
+            !specdec__engine_asks(t) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
             return 0;
     }
     e->target.screen.left -= e->target.screen.left > 0;
     return !e->target.screen.left;
 }
 
-/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. */
+/* Whether one of the best k candidates of a row may follow by the constraint: those that are no candidates then matter
+   to nobody. */
+static int specdec__engine_finds(specdec *t, int column, int k)
+{
+    const specdec__engine *e = t->engine;
+    const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
+    specdec_candidate best[SPECDEC__CONSTRAINED_ASKED + 1];
+
+    k = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, k,
+                            best);
+    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, k, 1, best);
+}
+
+/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
+   constraint forces a token nothing is looked at. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const specdec__settle_need need = specdec__settle_needs(s, t->count);
+    const int obeys = specdec__constrained_is(specdec__stream_constrained(t));
+    specdec__settle_need need = specdec__settle_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
@@ -365,10 +389,15 @@ static void specdec__engine_settle(specdec *t, int column)
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
         {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
 
+    if (obeys && specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0)
+        return;
+    need.k = obeys && !need.by_noise ? SPECDEC__CONSTRAINED_ASKED + 1 : need.k;
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
+    if (obeys && e->target.screen.bounds && !specdec__engine_finds(t, column, need.k))
+        specdec__settle_whole(&e->target);
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
@@ -431,6 +460,30 @@ static void specdec__engine_fail(specdec *t, int before, specdec_result result)
     specdec__engine_drop(t, result);
 }
 
+/* Shows drafters the logits of a text's tree, which had so many tokens before the step. */
+static void specdec__engine_let_watch(specdec *t, int before)
+{
+    specdec__engine *e = t->engine;
+    specdec__judged judged;
+    int i;
+
+    judged.at = t->at;
+    judged.text = t->tokens;
+    judged.count = before;
+    judged.sampling = &t->settings.sampling;
+    judged.tree = &t->merged.tree;
+    judged.tokens = t->merged.tokens;
+    judged.vocab = e->target_model->vocab_size;
+    judged.logits = e->target.logits + (size_t)t->row * (size_t)judged.vocab;
+    judged.kernels = e->kernels;
+    judged.path = t->path;
+    judged.length = t->length;
+    judged.whole = !e->target.screen.bounds;
+    for (i = 0; t->length && i < e->drafter_count; i++)
+        if (e->drafters[i].kind->watch)
+            e->drafters[i].kind->watch(&e->drafters[i], &judged);
+}
+
 /* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
    first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
 static void specdec__engine_accept(specdec *t)
@@ -462,6 +515,7 @@ static void specdec__engine_accept(specdec *t)
             specdec__ahead_end(t, t->tokens + before, t->count - before);
         else
             specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
+    specdec__engine_let_watch(t, before);
     specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;

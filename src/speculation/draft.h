@@ -16,9 +16,10 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* of a node */
-#define SPECDEC__NGRAM_TOKENS 4    /* the longest context of the n-gram drafter */
+#define SPECDEC__NGRAM_TOKENS 6    /* the longest context of the n-gram drafter */
 #define SPECDEC__NGRAM_SHARE 1024  /* tokens of each further text that the index has room for */
-#define SPECDEC__NGRAM_LEAST 0.02f /* a continuation is not proposed that is less probable */
+#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, of which it keeps what the target found likely */
+#define SPECDEC__NGRAM_LEAST 0.005f /* a continuation is not proposed that is less probable */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
@@ -77,6 +78,23 @@ typedef struct specdec__heard {
     const float *state;  /* the final one, behind the last of them; NULL: was not computed */
 } specdec__heard;
 
+/* The target has run a tree behind a text and chosen a path. */
+typedef struct specdec__judged {
+    int at;                  /* which of the engine's texts */
+    const int32_t *text;     /* its tokens, those chosen along the path included */
+    int count;               /* of it before the step: the root is text[count - 1] */
+    const specdec_sampling *sampling;
+    const specdec_tree *tree;
+    const int32_t *tokens;   /* (tree->n) */
+    const float *logits;     /* (tree->n, vocab) */
+    int vocab;
+    const specdec__kernels *kernels;
+    const int32_t *path;     /* (length): nodes that were reached, the root first: each has chosen a token */
+    int length;
+    int whole;               /* 0: nodes that were not reached have no logits; others at least those that matter, all
+                                else being -infinity */
+} specdec__judged;
+
 /* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind:
    a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
 typedef struct specdec__drafter_kind {
@@ -132,6 +150,8 @@ typedef struct specdec__drafter_kind {
        i is the i-th. 0: it remembers none of these. */
     int keeps;
     int nextn; /* 1: its model is the block of the target's files that only predicts; 0: see source */
+    /* Sees the logits of the nodes that were verified. Or: it does not look at them. */
+    void (*watch)(specdec__drafter *drafter, const specdec__judged *judged);
 } specdec__drafter_kind;
 
 struct specdec__drafter {

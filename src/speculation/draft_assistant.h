@@ -220,18 +220,22 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     return SPECDEC_OK;
 }
 
-/* What centroids need. */
-static void specdec__draft_assistant_rows(specdec__draft_assistant *m, int size, int threads, specdec__arena *arena)
+/* What centroids need; without them, rows of a short vocabulary, where that may pay. */
+static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                          specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
+    const int size = setup->config->tree_size;
     const size_t all = (size_t)size * (size_t)model->vocab_size;
     size_t i;
 
     m->rows = m->row = NULL;
-    if (!model->reads.centroids)
+    if (!model->reads.centroids) {
+        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
         return;
+    }
     m->rows = SPECDEC__TAKE(arena, float, all);
-    m->row = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)model->embedding);
+    m->row = SPECDEC__TAKE(arena, float, (size_t)setup->threads * (size_t)model->embedding);
     m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest);
     for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest; i++)
         m->nearest[i].token = -1;
@@ -263,9 +267,13 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
+<<<<<<< HEAD
     if (!d->model->reads.centroids)
         specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
     specdec__draft_assistant_rows(m, size, setup->threads, arena);
+=======
+    specdec__draft_assistant_rows(m, setup, arena);
+>>>>>>> a78a22648536d65be55b7a588716bcf63ecc8e49
     m->last.levels.begin = specdec__draft_assistant_begin;
     m->last.levels.run = specdec__draft_assistant_run;
     return SPECDEC_OK;
@@ -275,6 +283,6 @@ static const specdec__drafter_kind specdec__draft_assistant_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
-    NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED

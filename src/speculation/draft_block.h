@@ -235,7 +235,8 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     specdec__context *c = &m->context;
     const specdec__block *b = &c->model->block;
     specdec__view *view = &m->views[p->at];
-    const int rows = specdec__max_int(specdec__min_int(b->size - b->first, p->levels - 1), 1);
+    const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
+    const int rows = specdec__min_int(b->size - b->first, deepest);
     specdec__batch batch = specdec__forward_alone(c, view, 0, b->size);
     specdec_result result;
     int i;
@@ -412,6 +413,6 @@ static const specdec__drafter_kind specdec__draft_block_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
+    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED

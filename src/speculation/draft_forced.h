@@ -32,6 +32,6 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
 
 static const specdec__drafter_kind specdec__draft_forced_kind = {
     0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED

@@ -175,6 +175,6 @@ static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
     NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_last_ready, specdec__draft_last_follow, NULL, NULL,
-    NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED

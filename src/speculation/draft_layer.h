@@ -295,12 +295,12 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1};
+    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
 
 SPECDEC__FOR_SPEED

@@ -241,6 +241,6 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
-    NULL, NULL, 1, 0};
+    NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED

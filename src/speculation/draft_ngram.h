@@ -41,14 +41,47 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[p->at];
+    specdec__ngram_wish wish;
     specdec_result result;
 
+    wish.n = p->most;
+    wish.d = p->levels;
+    wish.least = SPECDEC__NGRAM_LEAST;
+    wish.coupled = p->rule == SPECDEC_RULE_COUPLED && p->sampling->temperature > 0;
+    wish.seed = p->sampling->seed;
     specdec__ngram_extend(index, reader, p->text, p->count);
-    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
-                                    SPECDEC__NGRAM_LEAST, error);
+    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, &wish, error);
     if (!result && specdec__constrained_is(p->constrained))
         specdec__draft_ngram_obey(p);
     return result;
+}
+
+/* Learns from the tokens that were chosen how much each source can be trusted, and keeps what the target found likely
+   behind every node, reached or not. */
+static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
+{
+    specdec__ngram *index = (specdec__ngram *)d->state;
+    specdec__ngram_reader *reader = &index->readers[j->at];
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
+    unsigned char reached[SPECDEC__MAX_TREE] = {0};
+    int i, node;
+
+    for (i = 0; i < j->length; i++) {
+        const int known = specdec__ngram_tail(tail, j->tree, j->tokens, 0, j->text, j->count + i);
+
+        reached[j->path[i]] = 1;
+        if (reader->length <= j->count + i) {
+            specdec__ngram_extend(index, reader, j->text, j->count + i);
+            specdec__ngram_learn(index, specdec__ngram_longest(index, reader), tail, known, !i, j->text[j->count + i]);
+        }
+        specdec__recycle_keep(&index->recycling, tail, known, j->kernels,
+                              j->logits + (size_t)j->path[i] * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+    }
+    for (node = 1; node < j->tree->n && j->whole; node++)
+        if (!reached[node])
+            specdec__recycle_keep(&index->recycling, tail,
+                                  specdec__ngram_tail(tail, j->tree, j->tokens, node, j->text, j->count), j->kernels,
+                                  j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -91,6 +124,8 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     size.max_nodes = setup->capacity;
     size.readers = setup->room->views;
     size.history = history;
+    size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED),
+                                     2 * setup->target->model->vocab_size);
     size.capacity = length + (size.readers - 1) * specdec__min_int(length, SPECDEC__NGRAM_SHARE);
     size.capacity = specdec__min_int(specdec__min_int(size.capacity, most) + history, most) * (size.context + 1);
     d->state = index;
@@ -115,6 +150,6 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_watch};
 
 SPECDEC__FOR_SPEED

@@ -238,6 +238,6 @@ static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0};
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED

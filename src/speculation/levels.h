@@ -424,6 +424,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     int i;
 
     m->trust = NULL;
+    m->own = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;

@@ -5,12 +5,21 @@
 
 #pragma once
 #include "../base/base.h"
+#include "../base/op.h"
+#include "sample.h"
 #include "tree.h"
+#include "recycle.h"
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
-#define SPECDEC__NGRAM_WIDTH       8   /* continuations considered a node */
-#define SPECDEC__NGRAM_SCAN        512 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_WIDTH       16  /* continuations considered a node, and a context */
+#define SPECDEC__NGRAM_LIST        64  /* those of all contexts together */
+#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_ROWS        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
+#define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
+#define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
+#define SPECDEC__NGRAM_LATER       5   /* of these: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
 #define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
 #define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
 
@@ -32,9 +41,39 @@ typedef struct specdec__ngram_run {
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
-    int32_t run;   /* the longest run that ends here and may be continued */
+    int32_t run;   /* the longest run that may be continued; until the offer is taken, the one before it */
     int32_t order; /* of making; settles equal probabilities */
 } specdec__ngram_offer;
+
+/* How often a source was right, of how many times that it was asked. Sources are the root's row (0), contexts of so
+   many tokens, and rows behind contexts of one token and of more. Evidence: the context had one continuation, once,
+   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens. */
+typedef struct specdec__ngram_trust {
+    float right, tried;
+} specdec__ngram_trust;
+
+/* Tokens that may follow, by the source of each: those of a stage add up to a share of 1, if all are listed. */
+typedef struct specdec__ngram_item {
+    int32_t token;
+    float share, probability;
+} specdec__ngram_item;
+
+typedef struct specdec__ngram_list {
+    specdec__ngram_item items[SPECDEC__NGRAM_LIST];
+    struct {
+        specdec__ngram_trust *trust;
+        int end; /* in items */
+    } stages[SPECDEC__NGRAM_SOURCES];
+    int count, stage_count;
+} specdec__ngram_list;
+
+/* What a tree shall be like. */
+typedef struct specdec__ngram_wish {
+    int n, d;      /* nodes and levels, at most */
+    float least;   /* nodes are likelier than that */
+    int coupled;   /* the target chooses with noise, by this seed */
+    uint64_t seed;
+} specdec__ngram_wish;
 
 /* A live text's place in the index, which counts text[from .. length). An empty place is free for the next text. */
 typedef struct specdec__ngram_reader {
@@ -50,6 +89,7 @@ typedef struct specdec__ngram_size {
     int max_nodes; /* of a tree */
     int readers;   /* live texts */
     int history;   /* tokens kept of texts that have ended, each text's end taking one more; 0: none */
+    int recycled;  /* contexts for which it is kept what the target found likeliest; 0: none */
 } specdec__ngram_size;
 
 /* The index. It counts the history and what its readers have, each run as often as it occurs in these. With one text
@@ -64,6 +104,8 @@ typedef struct specdec__ngram {
     int oldest, remembered; /* in history: where it begins, and how much there is */
     uint32_t bucket_count;
     specdec__ngram_size size;
+    specdec__recycling recycling;
+    specdec__ngram_trust trust[SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
     specdec__ngram_reader past;     /* where history is indexed anew */
 } specdec__ngram;
 
@@ -89,6 +131,25 @@ static void specdec__ngram_clear(specdec__ngram *index)
     index->runs[0].token = index->runs[0].parent = index->runs[0].child = index->runs[0].sibling =
         index->runs[0].chain = -1;
     index->count = 1;
+}
+
+/* What is thought of sources before they were asked, worth a few trials. */
+static void specdec__ngram_begin_trust(specdec__ngram *index)
+{
+    static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
+    int i, k;
+
+    for (i = 0; i < SPECDEC__NGRAM_SOURCES; i++)
+        for (k = 0; k < SPECDEC__NGRAM_EVIDENCE; k++) {
+            float share = right[k] * (i == 1 ? 0.55f : i == 2 ? 0.75f : 1);
+
+            if (!i || (i >= SPECDEC__NGRAM_ROWS && k == SPECDEC__NGRAM_LATER))
+                share = 0.15f;
+            else if (i >= SPECDEC__NGRAM_ROWS)
+                share = 0.4f;
+            index->trust[i][k].tried = 4;
+            index->trust[i][k].right = 4 * share;
+        }
 }
 
 /* Takes the index's memory from an arena. One that only counts fills nothing. */
@@ -118,6 +179,8 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_WIDTH);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
+    specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
+    specdec__ngram_begin_trust(index);
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs",
                              size->capacity);
@@ -422,55 +485,177 @@ static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
     return specdec__max_int(run, 0);
 }
 
-/* Adds probability to the offer of this token in best[held], or makes one, if it is among the best. Returns how
-   many there are. */
-static int specdec__ngram_note(specdec__ngram_offer *best, int held, int32_t token, int32_t run, float probability)
+/* The longest run that may be continued, once token has followed `run`; 0 when none is. */
+static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int32_t token)
 {
-    specdec__ngram_offer offer;
-    int at = 0;
+    int32_t next;
 
-    memset(&offer, 0, sizeof offer);
-    while (at < held && best[at].token != token)
-        at++;
-    if (at < held) {
-        offer = best[at];
-        offer.probability = offer.probability + probability;
-    } else {
-        if (held == SPECDEC__NGRAM_WIDTH && !(probability > best[held - 1].probability))
-            return held;
-        offer.token = token;
-        offer.run = run;
-        offer.probability = probability;
-        at = held < SPECDEC__NGRAM_WIDTH ? held++ : held - 1;
-    }
-    for (; at > 0 && offer.probability > best[at - 1].probability; at--)
-        best[at] = best[at - 1];
-    best[at] = offer;
-    return held;
+    while ((next = specdec__ngram_find(index, run, token)) < 0 && run > 0)
+        run = index->runs[run].suffix;
+    return specdec__ngram_settle(index, next);
 }
 
-/* The likeliest tokens after a run: each context predicts by its counts and leaves the share kinds / (total + kinds) to
-   the next shorter one (Witten and Bell 1991; PPM method C). Returns how many are in best[SPECDEC__NGRAM_WIDTH], best
-   first. */
-static int specdec__ngram_continue(const specdec__ngram *index, int32_t run, float probability,
-                                   specdec__ngram_offer *best)
+/* Where a list knows this token, or -1. */
+static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
 {
-    int held = 0;
+    int at = list->count - 1;
 
-    for (; run > 0; run = index->runs[run].suffix) {
-        float sum = (float)index->runs[run].total + (float)index->runs[run].kinds;
-        int32_t child = index->runs[run].child;
-        int scanned;
+    while (at >= 0 && list->items[at].token != token)
+        at--;
+    return at;
+}
 
-        if (index->runs[run].total <= 0)
-            continue;
-        for (scanned = 0; child >= 0 && scanned < SPECDEC__NGRAM_SCAN; scanned++, child = index->runs[child].sibling)
-            if (index->runs[child].count > 0)
-                held = specdec__ngram_note(best, held, index->runs[child].token, child,
-                                           probability * (float)index->runs[child].count / sum);
-        probability = probability * (float)index->runs[run].kinds / sum;
+/* Puts a token that no stage before this one has into the list's newest stage, which begins at `from`, heaviest first,
+   as far as it is among the SPECDEC__NGRAM_WIDTH heaviest there. */
+static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t token, float weight)
+{
+    int at = list->count;
+
+    if (at - from == SPECDEC__NGRAM_WIDTH || at == SPECDEC__NGRAM_LIST) {
+        if (at == from || !(weight > list->items[at - 1].share))
+            return;
+        at--;
+    } else {
+        list->count++;
     }
-    return held;
+    for (; at > from && weight > list->items[at - 1].share; at--)
+        list->items[at] = list->items[at - 1];
+    list->items[at].token = token;
+    list->items[at].share = weight;
+}
+
+/* Ends a list's newest stage, whose weights, with those that are not listed, add up to sum: they become shares. */
+static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
+{
+    int i;
+
+    if (list->count == from)
+        return;
+    for (i = from; i < list->count; i++)
+        list->items[i].share = list->items[i].share / sum;
+    list->stages[list->stage_count].trust = trust;
+    list->stages[list->stage_count++].end = list->count;
+}
+
+/* Lists the tokens that followed a run as a stage, but for those that followed longer ones. */
+static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
+{
+    const int from = list->count, depth = index->runs[run].depth;
+    int32_t child = index->runs[run].child;
+    int scanned = 0, total = 0, kinds = 0, most = 0, evidence;
+
+    for (; child >= 0 && scanned < SPECDEC__NGRAM_SCAN; child = index->runs[child].sibling, scanned++) {
+        const specdec__ngram_run *next = &index->runs[child];
+        const int known = specdec__ngram_known(list, next->token);
+
+        if (next->count <= 0 || (known >= 0 && known < from))
+            continue;
+        total += next->count;
+        kinds++;
+        most = specdec__max_int(most, next->count);
+        specdec__ngram_note(list, from, next->token, (float)next->count);
+    }
+    if (from)
+        evidence = SPECDEC__NGRAM_LATER;
+    else if (kinds == 1)
+        evidence = specdec__min_int(total, 3) - 1;
+    else
+        evidence = 2 * most >= total ? 3 : 4;
+    specdec__ngram_close(list, from, (float)total, &index->trust[depth][evidence]);
+}
+
+/* Lists what the target found likeliest as a stage, but for what is listed already, and one token more. */
+static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
+                                    specdec__ngram_trust *trust)
+{
+    const int from = list->count;
+    float sum = 0;
+    int i, known;
+
+    for (i = 0; i < SPECDEC__RECYCLE_TOKENS && row->share[i]; i++) {
+        known = specdec__ngram_known(list, row->tokens[i]);
+        if (row->tokens[i] == but || (known >= 0 && known < from))
+            continue;
+        sum += (float)row->share[i];
+        specdec__ngram_note(list, from, row->tokens[i], (float)row->share[i]);
+    }
+    specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
+}
+
+/* Lists what may follow a path whose longest run is `run` and whose last tokens, newest first, are tail (known), in
+   stages: after the longest context, what only the next shorter one adds, and so on; what the target found likeliest
+   there; behind the root, what it found likely in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets its
+   part of what those before it have left, by how often it was right so far. */
+static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, int32_t run,
+                                    const int32_t *tail, int known, int root)
+{
+    const specdec__recycled *row;
+    int length, kinds = 0, from = 0, i, k;
+    float left = 1;
+
+    list->count = list->stage_count = 0;
+    for (; run > 0; run = index->runs[run].suffix) {
+        if (index->runs[run].total > 0 && index->runs[run].kinds != kinds)
+            specdec__ngram_list_run(index, list, run);
+        kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
+    }
+    row = specdec__recycle_find(&index->recycling, tail, known, &length);
+    if (row)
+        specdec__ngram_list_row(list, row, -1, index->trust[SPECDEC__NGRAM_ROWS + (length > 1)]);
+    row = root && known > 1 ? specdec__recycle_find(&index->recycling, tail + 1, known - 1, &length) : NULL;
+    if (row)
+        specdec__ngram_list_row(list, row, tail[0], index->trust[0]);
+    for (k = 0; k < list->stage_count; k++) {
+        const float right = list->stages[k].trust->right / list->stages[k].trust->tried;
+
+        for (i = from; i < list->stages[k].end; i++)
+            list->items[i].probability = left * right * list->items[i].share;
+        left = left * (1 - right);
+        from = list->stages[k].end;
+    }
+}
+
+/* Learns from the token that followed a path by how much stages can be trusted. */
+static void specdec__ngram_learn(specdec__ngram *index, int32_t run, const int32_t *tail, int known, int root,
+                                 int32_t token)
+{
+    specdec__ngram_list list;
+    int k, at, right = 0;
+
+    specdec__ngram_list_all(index, &list, run, tail, known, root);
+    at = specdec__ngram_known(&list, token);
+    for (k = 0; k < list.stage_count && !right; k++) {
+        specdec__ngram_trust *trust = list.stages[k].trust;
+
+        right = at >= 0 && at < list.stages[k].end;
+        trust->tried += 1;
+        trust->right += (float)right;
+        if (trust->tried > SPECDEC__NGRAM_MEMORY) {
+            trust->tried *= 0.98f;
+            trust->right *= 0.98f;
+        }
+    }
+}
+
+/* Tokens that noise lifts are more probable than others, where the target chooses with the same noise. It lifts a
+   token's odds by the root of what it would lift them by, were the list's probabilities the target's own. What is not
+   listed is lifted by the root of what is usual. noise: the position's row of noise. */
+static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
+{
+    float rest = 1, sum;
+    int i;
+
+    for (i = 0; i < list->count; i++)
+        rest -= list->items[i].probability;
+    sum = (rest > 0.001f ? rest : 0.001f) * 1.34f;
+    for (i = 0; i < list->count; i++) {
+        const uint32_t bits = (uint32_t)(specdec__noise_at(noise, (uint32_t)list->items[i].token) >> 32);
+
+        list->items[i].probability *= specdec__exp(0.5f * specdec__sample_gumbel_from(bits));
+        sum += list->items[i].probability;
+    }
+    for (i = 0; i < list->count; i++)
+        list->items[i].probability /= sum;
 }
 
 SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram_offer b)
@@ -503,42 +688,78 @@ static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
     return best;
 }
 
-/* Offers what may follow a node of the tree, where that is likelier than least. */
-static void specdec__ngram_offer_children(specdec__ngram *index, int node, specdec__ngram_offer from, float least)
+/* Offers the likeliest of a list behind a node, SPECDEC__NGRAM_WIDTH of them at most, where they are likelier than
+   least. */
+static void specdec__ngram_offer_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
+                                      specdec__ngram_list *list, float least)
 {
-    specdec__ngram_offer best[SPECDEC__NGRAM_WIDTH];
-    int i, held = specdec__ngram_continue(index, from.run, from.probability, best);
+    specdec__ngram_offer offer = *from;
+    int i, k, best;
 
-    for (i = 0; i < held && best[i].probability > least; i++) {
-        best[i].run = specdec__ngram_settle(index, best[i].run);
-        best[i].parent = node;
-        best[i].depth = from.depth + 1;
-        specdec__ngram_push(index, best[i]);
+    offer.parent = node;
+    offer.depth = from->depth + 1;
+    for (k = 0; k < list->count && k < SPECDEC__NGRAM_WIDTH; k++) {
+        specdec__ngram_item item;
+
+        for (best = k, i = k + 1; i < list->count; i++)
+            best = list->items[i].probability > list->items[best].probability ? i : best;
+        item = list->items[best];
+        list->items[best] = list->items[k];
+        list->items[k] = item;
+        offer.token = item.token;
+        offer.probability = from->probability * item.probability;
+        if (!(offer.probability > least))
+            return;
+        specdec__ngram_push(index, offer);
     }
 }
 
-/* Grows the tree of the at most n likeliest continuations of a reader's text (root included, which stands for its last
-   token), of at most d levels, each likelier than least, after contexts of one token or more. tokens[n] and
-   probability[n] (of the path from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro
-   et al. 2024, arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
-static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
-                                                             specdec_tree *tree, int32_t *tokens, float *probability,
-                                                             int n, int d, float least, specdec_error *error)
+/* The last tokens of a path through a tree, newest first, into tail[SPECDEC__RECYCLE_CONTEXT + 1]. text[length] ends
+   with the root. Returns how many there are. */
+static int specdec__ngram_tail(int32_t *tail, const specdec_tree *tree, const int32_t *tokens, int node,
+                               const int32_t *text, int length)
 {
+    int n = 0;
+
+    for (; node > 0 && n <= SPECDEC__RECYCLE_CONTEXT; node = tree->parents[node])
+        tail[n++] = tokens[node];
+    for (; length > 0 && n <= SPECDEC__RECYCLE_CONTEXT; length--)
+        tail[n++] = text[length - 1];
+    return n;
+}
+
+/* The longest run that a reader's text ends with, and that may be continued. */
+static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec__ngram_reader *reader)
+{
+    int k = index->size.context;
+
+    while (k > 0 && reader->active[k] < 0)
+        k--;
+    return specdec__ngram_settle(index, reader->active[k]);
+}
+
+/* Grows the tree of the at most wish->n likeliest continuations of a reader's text (root included, which stands for its
+   last token), of at most wish->d levels, each likelier than wish->least. tokens[n] and probability[n] (of the path
+   from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro et al. 2024, arXiv
+   2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
+                                             specdec_tree *tree, int32_t *tokens, float *probability,
+                                             const specdec__ngram_wish *wish, specdec_error *error)
+{
+    const int n = wish->n;
     specdec__ngram_offer offer;
-    int k;
+    specdec__ngram_list list;
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
-        d < 1 || !(least >= 0.0f))
+        wish->d < 1 || !(wish->least >= 0.0f))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram tree has 1 to %d nodes and at least 1 level",
                              index->size.max_nodes);
     if (n > tree->capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
     memset(&offer, 0, sizeof offer);
-    for (k = index->size.context; k > 0 && reader->active[k] < 0; k--)
-        continue;
-    offer.run = specdec__ngram_settle(index, reader->active[k]);
+    offer.run = specdec__ngram_longest(index, reader);
     offer.probability = 1.0f;
     offer.parent = -1;
     index->offer_count = index->offer_order = 0;
@@ -547,10 +768,19 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
 
         specdec__tree_put(tree, node, offer.parent, node ? specdec__tree_rank(tree, node, offer.parent) : 0);
         probability[node] = offer.probability;
-        if (node > 0)
+        if (node > 0) {
             tokens[node] = offer.token;
-        if (offer.depth + 1 < d)
-            specdec__ngram_offer_children(index, node, offer, least);
+            offer.run = specdec__ngram_step(index, offer.run, offer.token);
+        }
+        if (offer.depth + 1 < wish->d && node + 1 < n) {
+            const int known = specdec__ngram_tail(tail, tree, tokens, node, reader->text, reader->length);
+
+            specdec__ngram_list_all(index, &list, offer.run, tail, known, !node);
+            if (wish->coupled)
+                specdec__ngram_lift(&list, specdec__sample_noise_row(wish->seed,
+                                                                     (uint64_t)(reader->length + offer.depth)));
+            specdec__ngram_offer_list(index, node, &offer, &list, wish->least);
+        }
         if (tree->n == n || index->offer_count == 0)
             return SPECDEC_OK;
     }

@@ -10,6 +10,47 @@
 
 #define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
 
+/* Members of specdec_sampling that came later, as words of 32 bits in files and messages: X(member, words). */
+#define SPECDEC__SAMPLE_MEMBERS(X) \
+    X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
+    X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
+    X(temperature_range, 1) X(temperature_exponent, 1) X(mirostat_tau, 1) X(mirostat_rate, 1) X(samplers, 4)
+#define SPECDEC__SAMPLE_MEMBER(member, words) +words
+enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) };
+#undef SPECDEC__SAMPLE_MEMBER
+
+SPECDEC__FOR_SIZE
+
+/* These members become word[SPECDEC__SAMPLE_WORDS], or the words members (loads). Words of text are little-endian, so
+   that they are the same bytes everywhere. */
+static SPECDEC__UNUSED void specdec__sample_words(specdec_sampling *s, uint32_t *word, int loads)
+{
+    static const struct {
+        size_t at;
+        int words;
+    } members[] = {
+#define SPECDEC__SAMPLE_MEMBER(member, words) {offsetof(specdec_sampling, member), words},
+        SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER)
+#undef SPECDEC__SAMPLE_MEMBER
+    };
+    size_t i;
+    int k;
+
+    for (i = 0; i < SPECDEC__COUNT(members); i++)
+        for (k = 0; k < members[i].words; k++, word++) {
+            unsigned char *at = (unsigned char *)s + members[i].at + 4 * k;
+
+            if (members[i].words > 1 && loads)
+                specdec__store_u32(at, *word);
+            else if (members[i].words > 1)
+                *word = specdec__load_u32(at);
+            else
+                memcpy(loads ? (void *)at : (void *)word, loads ? (void *)word : (void *)at, 4);
+        }
+}
+
+SPECDEC__FOR_SPEED
+
 /* What seed and position contribute to the noise; the same for every token of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {

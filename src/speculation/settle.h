@@ -264,6 +264,16 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     return 1;
 }
 
+/* All logits of the last step are made. */
+static void specdec__settle_whole(specdec__context *c)
+{
+    c->screen.asked = 0;
+    c->screen.whole++;
+    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+}
+
 /* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
    choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
    found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
@@ -291,11 +301,7 @@ static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, con
         c->screen.pause -= c->screen.pause > 0;
         return;
     }
-    c->screen.asked = 0;
-    c->screen.whole++;
-    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
-    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    specdec__settle_whole(c);
 }
 
 SPECDEC__FOR_SPEED

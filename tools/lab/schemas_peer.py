@@ -4,6 +4,9 @@ texts are wrongly refused or accepted, and what a full mask and the advance by o
 
     build/specdec-grammar -m VOCAB.gguf --suite SUITE.jsonl --texts TEXTS.tsv
     python3 tools/lab/schemas_peer.py {llguidance,xgrammar} VOCAB.gguf SUITE.jsonl TEXTS.tsv [-v]
+    python3 tools/lab/schemas_peer.py xgrammar bytes SUITE.jsonl TEXTS.tsv [-v]
+
+"bytes" is a vocabulary of 256 bytes, with which xgrammar compiles in a thousandth of the time: for what it accepts.
 
 Both get the same texts: those that specdec-grammar tried, members in the order of the schema; where a schema did not
 compile there, as the suite has them, without white space. Needs tokenizers and numpy besides; one thread. Ends with
@@ -54,6 +57,14 @@ def tokenizer_of(keys):
     return t, keys["tokenizer.ggml.eos_token_id"], len(tokens)
 
 
+class Bytes:
+    """A vocabulary of single bytes."""
+
+    def encode(self, text, **_):
+        self.ids = list(text.encode())
+        return self
+
+
 class Llguidance:
     def __init__(self, tokenizer, end, size):
         import llguidance
@@ -82,14 +93,17 @@ class Xgrammar:
     def __init__(self, tokenizer, end, size):
         import xgrammar
         self.api = xgrammar
-        tokens = [tokenizer.id_to_token(i) for i in range(size)]
-        info = xgrammar.TokenizerInfo(tokens, xgrammar.VocabType.BYTE_LEVEL, vocab_size=size, stop_token_ids=[end])
+        if isinstance(tokenizer, Bytes):
+            tokens, kind = [bytes([i]) for i in range(256)] + [b"<end>"], xgrammar.VocabType.RAW
+        else:
+            tokens, kind = [tokenizer.id_to_token(i) for i in range(size)], xgrammar.VocabType.BYTE_LEVEL
+        info = xgrammar.TokenizerInfo(tokens, kind, vocab_size=size, stop_token_ids=[end])
         self.compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
         self.mask = xgrammar.allocate_token_bitmask(1, size)
         self.matcher = None
 
     def compile(self, schema):
-        self.matcher = self.api.GrammarMatcher(self.compiler.compile_json_schema(schema))
+        self.matcher = self.api.GrammarMatcher(self.compiler.compile_json_schema(schema, strict_mode=False))
         return True
 
     def begin(self):
@@ -127,7 +141,7 @@ def texts_of(path):
 
 def main():
     kind, vocab, suite, texts = sys.argv[1:5]
-    tokenizer, end, size = tokenizer_of(facts(vocab))
+    tokenizer, end, size = (Bytes(), 256, 257) if vocab == "bytes" else tokenizer_of(facts(vocab))
     peer = {"llguidance": Llguidance, "xgrammar": Xgrammar}[kind](tokenizer, end, size)
     tried, times, compiling = texts_of(texts), [], []
     result = {"schemas": 0, "compiled": 0, "valid_refused": 0, "invalid_accepted": 0}

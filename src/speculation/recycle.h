@@ -1,0 +1,97 @@
+/* =====================================================================================================================
+ * >>speculation/recycle: which tokens the target found likeliest behind a context of one to three tokens when it ran
+ *     there last, whether they were accepted or not: a table of bounded size, older contexts making room.
+ *
+ *
+ * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. The logits are there, as
+ * every node of a tree is run; what they say is kept for the next time.
+ * ================================================================================================================== */
+
+#pragma once
+#include "../base/base.h"
+#include "../base/op.h"
+#include "../kernel/kernel.h"
+#include "sample.h"
+
+SPECDEC__FOR_SIZE
+#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
+#define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
+
+/* What followed a context. */
+typedef struct specdec__recycled {
+    uint32_t tag;                            /* of the context */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS];
+} specdec__recycled;
+
+typedef struct specdec__recycling {
+    specdec__recycled *entries; /* [count] */
+    uint32_t count;             /* a power of two; 0: nothing is kept */
+} specdec__recycling;
+
+/* Takes the table's memory from an arena: of at least so many entries, if any. */
+static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
+{
+    for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
+        continue;
+    r->entries = SPECDEC__TAKE(arena, specdec__recycled, r->count);
+    if (r->entries)
+        memset(r->entries, 0, r->count * sizeof *r->entries);
+}
+
+/* The place of a context of n tokens, tail[0] being its newest, and its tag there. */
+static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, const int32_t *tail, int n, uint32_t *tag)
+{
+    uint64_t hash = (uint64_t)n;
+    int i;
+
+    for (i = 0; i < n; i++)
+        hash = specdec__mix((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
+    *tag = (uint32_t)(hash >> 32);
+    return &r->entries[(uint32_t)hash & (r->count - 1)];
+}
+
+/* What followed the longest context that is in the table, of the known tokens of tail; NULL: none is. *length: its
+   tokens. */
+static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
+                                                      int *length)
+{
+    uint32_t tag;
+
+    known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
+    for (*length = known; r->count && *length > 0; --*length) {
+        const specdec__recycled *entry = specdec__recycle_place(r, tail, *length, &tag);
+
+        if (entry->tag == tag && entry->share[0])
+            return entry;
+    }
+    return NULL;
+}
+
+/* Keeps what a row of logits (vocab) says about what follows tail (known tokens). A logit that is not known is
+   -infinity or no number. heat: the temperature; 0: greedy. */
+static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, int known,
+                                  const specdec__kernels *kernels, const float *logits, int vocab, float heat)
+{
+    specdec_candidate best[SPECDEC__RECYCLE_TOKENS];
+    const float scale = heat > 0.05f ? 1 / heat : 1;
+    float weight[SPECDEC__RECYCLE_TOKENS], sum = 0;
+    specdec__recycled kept;
+    int i, held;
+
+    memset(&kept, 0, sizeof kept);
+    held = specdec__sample_greedy(kernels, logits, vocab, SPECDEC__RECYCLE_TOKENS, best);
+    for (i = 0; i < held && best[i].logit > -1e30f; i++)
+        sum += weight[i] = specdec__exp((best[i].logit - best[0].logit) * scale);
+    for (held = i, i = 0; i < held; i++) {
+        kept.share[i] = (uint16_t)(weight[i] / sum * 32768.0f);
+        kept.tokens[i] = best[i].token;
+    }
+    for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
+        specdec__recycled *place = specdec__recycle_place(r, tail, i, &kept.tag);
+
+        *place = kept;
+    }
+}
+
+SPECDEC__FOR_SPEED
