@@ -177,6 +177,52 @@ static void test_texts(void)
     CHECK(accepted > 50);
 }
 
+/* The text of an assistant's target, and how many draft tokens were accepted. */
+static int assisted(const file *model, const file *assistant, int rows, int32_t *text, long long *drafted)
+{
+    specdec_config c;
+    machine m;
+    int count = 0;
+
+    memset(&c, 0, sizeof c);
+    c.target = source_of(model);
+    c.draft = source_of(assistant);
+    c.threads = 1;
+    c.context = CONTEXT_TOKENS;
+    c.drafting = rows ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_OFF;
+    c.draft_vocabulary = rows;
+    if (open_machine(&m, &c)) {
+        CHECK(rows <= 0 || levels_of(&m)->own);
+        count = answer(m.first, text);
+        *drafted = m.first->stats.drafted;
+        close_machine(&m);
+    }
+    return count;
+}
+
+static void test_assistant(void)
+{
+    static int32_t plain[CONTEXT_TOKENS], got[CONTEXT_TOKENS];
+    char path[512];
+    file model, assistant;
+    long long drafted = 0;
+    int count;
+
+    TEST("an assistant that reads the target's keys drafts with it, and changes no text");
+    model.data = check_read_file(check_shared(path, sizeof path, "modern/gemma4-dense-f32.gguf"), &model.size);
+    assistant.data = check_read_file(check_shared(path, sizeof path, "modern/gemma4-assistant-draft-f32.gguf"), &assistant.size);
+    if (!model.data || !assistant.data) {
+        SKIP("../shared/modern is not there");
+    } else {
+        count = assisted(&model, &assistant, 0, plain, &drafted);
+        CHECK_EQUAL_INT(assisted(&model, &assistant, 256, got, &drafted), count);
+        CHECK(!memcmp(plain, got, (size_t)count * sizeof *got));
+        CHECK(drafted > 50);
+    }
+    free(model.data);
+    free(assistant.data);
+}
+
 static void test_rules(void)
 {
     int rule, drafter, i;
@@ -332,6 +378,7 @@ int main(int argc, char **argv)
     }
     test_rows();
     test_texts();
+    test_assistant();
     test_rules();
     test_memory();
     test_choice();

@@ -391,7 +391,8 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (source && !d->model && specdec__source_given(source) &&
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    if (kind->nextn && (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
+    if (SPECDEC__HEADS && kind->nextn &&
+        (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = specdec__drafter_of(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)

@@ -267,6 +267,8 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
+    if (!d->model->reads.centroids)
+        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
     specdec__draft_assistant_rows(m, setup, arena);
     m->last.levels.begin = specdec__draft_assistant_begin;
     m->last.levels.run = specdec__draft_assistant_run;
