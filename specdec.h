@@ -49794,6 +49794,8 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
+    if (!d->model->reads.centroids)
+        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
     specdec__draft_assistant_rows(m, setup, arena);
     m->last.levels.begin = specdec__draft_assistant_begin;
     m->last.levels.run = specdec__draft_assistant_run;
@@ -52313,7 +52315,8 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (source && !d->model && specdec__source_given(source) &&
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    if (kind->nextn && (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
+    if (SPECDEC__HEADS && kind->nextn &&
+        (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = specdec__drafter_of(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
