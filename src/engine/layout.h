@@ -158,6 +158,8 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
                                              c->settings.allow);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
+    if (specdec__in_cluster(c)) /* before ranks other than 0 are told to draft nothing: all ranks have rows for it */
+        specdec__engine_tree_size(e);
     return SPECDEC_OK;
 }
 
