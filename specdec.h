@@ -51809,7 +51809,7 @@ typedef struct specdec__pipe_run {
     int first, left; /* those that are still wanted have the numbers from `first` on, */
     int row[SPECDEC__PIPE_NODES]; /* (left) and these of its rows */
     int root;        /* the first that was sent was no guess: the text ended with it */
-    int doomed;      /* was cancelled */
+    int cancelled;      /* was cancelled */
     double sent;     /* by the clock */
 } specdec__pipe_run;
 
@@ -52540,9 +52540,9 @@ static void specdec__pipe_pop(specdec__pipe *pipe)
 /* Nothing of a run is wanted. */
 static void specdec__pipe_doom(specdec__pipe *pipe, int at)
 {
-    if (!pipe->runs[at].doomed)
+    if (!pipe->runs[at].cancelled)
         pipe->kind->cancel(pipe, at);
-    pipe->runs[at].doomed = 1;
+    pipe->runs[at].cancelled = 1;
 }
 
 /* Ends all runs that are on their way. The view of their text is the engine's again, with nothing behind the text. */
@@ -52781,7 +52781,7 @@ static void specdec__engine_release(specdec *t)
 }
 
 /* A text becomes a free place in the table. */
-static void specdec__engine_vacate(specdec *t)
+static void specdec__engine_free_slot(specdec *t)
 {
     specdec__engine_release(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
@@ -52798,7 +52798,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 }
 
 /* Undoes the forks of a text behind its first count tokens: their children are closed, and theirs. */
-static void specdec__engine_disown(specdec *t, int count)
+static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     const int undone = specdec__engine_forks_behind(t, count);
@@ -52808,8 +52808,8 @@ static void specdec__engine_disown(specdec *t, int count)
         specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
-            specdec__engine_disown(x, 0);
-            specdec__engine_vacate(x);
+            specdec__engine_drop_children(x, 0);
+            specdec__engine_free_slot(x);
         }
     }
     t->forks -= undone;
@@ -52819,19 +52819,19 @@ static void specdec__engine_disown(specdec *t, int count)
 }
 
 /* Gives up the stock of a text, and the children that have come of it. */
-static void specdec__engine_unstock(specdec *t)
+static void specdec__engine_discard_pending(specdec *t)
 {
-    specdec__engine_disown(t, t->handed_out);
+    specdec__engine_drop_children(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
     t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
 /* The same where such children are; else the stock stays. */
-static void specdec__engine_unbear(specdec *t)
+static void specdec__engine_unfork_child(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
-        specdec__engine_unstock(t);
+        specdec__engine_discard_pending(t);
 }
 
 /* Has a text children? */
@@ -52922,7 +52922,7 @@ static specdec *specdec__engine_fork(specdec *of)
 }
 
 /* A text that is to fork gets its child. Without a free place the text has failed, for now. */
-static void specdec__engine_bear(specdec *t)
+static void specdec__engine_fork_child(specdec *t)
 {
     specdec *child = specdec__engine_fork(t);
     int i;
@@ -53355,7 +53355,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     t->handed_out = t->count;
     for (i = keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
-    specdec__engine_disown(t, 0);
+    specdec__engine_drop_children(t, 0);
     t->forks = 0;
     specdec__stream_answer(t);
     t->failed = SPECDEC_OK;
@@ -53392,7 +53392,7 @@ static int specdec__engine_slides(const specdec *t)
 }
 
 /* Moves the places of forks to the end, or those before the text slid back. */
-static void specdec__engine_stow(specdec *t, int back)
+static void specdec__engine_save_forks(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
     int32_t *end = t->fork_places + specdec__stream_places(&t->engine->config, t->room) - count;
@@ -53444,7 +53444,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    specdec__engine_stow(t, 0); /* the forks were, wherever their places are now */
+    specdec__engine_save_forks(t, 0); /* the forks were, wherever their places are now */
     t->from_row = t->engine->room.views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
@@ -53459,7 +53459,7 @@ static void specdec__engine_unslide(specdec *t)
 
     if (!gone)
         return;
-    specdec__engine_disown(t, 0);
+    specdec__engine_drop_children(t, 0);
     specdec__engine_forget(t, keep);
     for (i = t->context - gone; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
@@ -53468,7 +53468,7 @@ static void specdec__engine_unslide(specdec *t)
     specdec__stream_turn(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
-    specdec__engine_stow(t, 1);
+    specdec__engine_save_forks(t, 1);
     specdec__engine_resume(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
@@ -53520,7 +53520,7 @@ static int specdec__engine_make_ready(specdec *t)
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
         return 0;
     if (SPECDEC__SEQUENCES && t->forced_count)
-        specdec__engine_bear(t);
+        specdec__engine_fork_child(t);
     return !t->failed;
 }
 
@@ -53974,7 +53974,7 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
 
 /* Whether what the lane runs just now cannot belong to the text any more, which goes on with tokens[count]; or would be
    there sooner if all threads began it anew, for which `anew` seconds are needed. */
-static int specdec__ahead_doomed(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
+static int specdec__ahead_unwanted(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
                                  double anew)
 {
     const specdec__flight *flight = &a->flights[SPECDEC__LOAD(&a->flight) % 2];
@@ -54034,7 +54034,7 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     if (a->reads)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_doomed(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
+    if (specdec__ahead_unwanted(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
@@ -55004,7 +55004,7 @@ static void specdec__engine_wrote(specdec *t, double now)
     if (t->length)
         specdec__engine_answered(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
-        specdec__engine_bear(t);
+        specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
 }
@@ -55098,7 +55098,7 @@ static void specdec__engine_begin_answer(specdec *t)
 
     specdec__engine_draw(t, t->engine->target.logits);
     if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
-        specdec__engine_bear(t);
+        specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
     specdec__engine_count_tree(&t->stats, 1, 1);
@@ -55236,7 +55236,7 @@ static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
     run->n = run->left = count;
     run->root = chosen[0] == 0;
     run->sent = specdec__os_seconds();
-    run->doomed = 0;
+    run->cancelled = 0;
     pipe->nodes += count;
     pipe->idle = 0;
     pipe->kind->submit(pipe, &order);
@@ -55312,7 +55312,7 @@ static void specdec__pipe_thin(specdec__pipe_run *run, const specdec__order *ord
 }
 
 /* The text has gone on to a candidate, or -1: to something else. Candidates and runs get their new numbers; runs of
-   which nothing lies behind the text's last token any more are doomed. */
+   which nothing lies behind the text's last token any more are cancelled. */
 static void specdec__pipe_settle(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
@@ -55350,8 +55350,8 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     int root;
 
     specdec__pipe_pop(pipe);
-    s->result = run.doomed ? SPECDEC_OK : result;
-    if (result || run.doomed)
+    s->result = run.cancelled ? SPECDEC_OK : result;
+    if (result || run.cancelled)
         return;
     specdec__tune_see(&pipe->trip, specdec__os_seconds() - run.sent);
     if (pipe->longest > 0) {
@@ -55431,9 +55431,9 @@ static double specdec__pipe_holds(const specdec__engine *e, specdec__proposal *p
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int afar = d->kind->due != NULL;
+    const int remote = d->kind->due != NULL;
     const double slot = specdec__pipe_slot(pipe);
-    const double seconds = afar ? d->kind->due(d, p) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind->due(d, p) : pipe->draft.seconds;
     double brings = 0, more = 0;
     int i, n;
 
@@ -55441,7 +55441,7 @@ static double specdec__pipe_holds(const specdec__engine *e, specdec__proposal *p
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)p->probability[chosen[i]];
-    for (i = 0, n = specdec__ahead_choose(e->ahead, p, !afar); i < n; i++) {
+    for (i = 0, n = specdec__ahead_choose(e->ahead, p, !remote); i < n; i++) {
         const double next = (double)p->probability[p->chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least ? next - pipe->least : 0;
@@ -55455,7 +55455,7 @@ static double specdec__pipe_due(const specdec__pipe *pipe, double now)
 {
     const double takes = pipe->idle > 0 ? pipe->idle : pipe->takes > now ? pipe->takes : now;
     const double last = takes + SPECDEC__PIPE_WAIT * specdec__pipe_slot(pipe);
-    const double back = pipe->count && !pipe->runs[0].doomed ? specdec__pipe_back(pipe) : last;
+    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_back(pipe) : last;
 
     return back < last && now < last ? back > now ? back : last : takes;
 }
@@ -55536,7 +55536,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int afar = e->ahead->drafter->kind->due != NULL;
+    const int remote = e->ahead->drafter->kind->due != NULL;
     int state, goes, sends;
     double now, due, holds;
 
@@ -55559,7 +55559,7 @@ static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
     s->until = (pipe->count ? SPECDEC__PIPE_BACK : 0) | (s->count && !goes ? SPECDEC__PIPE_TAKES : 0) |
                SPECDEC__PIPE_GUESSED;
     s->wake = sends ? now + holds : goes ? due : 0;
-    return sends && !afar ? SPECDEC__STEP_SEND : SPECDEC__STEP_WAIT;
+    return sends && !remote ? SPECDEC__STEP_SEND : SPECDEC__STEP_WAIT;
 }
 
 SPECDEC__FOR_SPEED
@@ -55730,7 +55730,7 @@ enum {
 /* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
    the run on the slowest rank so far. */
 enum {
-    /* A run (number, doomed, longest, done, n, n of token, parent, view * 2 + wanted). */
+    /* A run (number, cancelled, longest, done, n, n of token, parent, view * 2 + wanted). */
     SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
     SPECDEC__WIRE_END,
     /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
@@ -55763,7 +55763,7 @@ typedef struct specdec__guessed {
 typedef struct specdec__wire_flight {
     uint32_t run;
     int rows;              /* wanted */
-    int doomed, back;
+    int cancelled, back;
     int left;              /* nobody waits for its rows any more: it goes when it is back */
     double longest;        /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
@@ -55799,7 +55799,7 @@ typedef struct specdec__link {
     double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
     double guessed_at;         /* by the clock: the last ones */
     uint32_t run;              /* number of the last run */
-    uint32_t doomed[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
+    uint32_t cancelled[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
     int stop;                  /* cancel flag of a run for others */
     int nodes, flown;          /* nodes that the next run may go on from, and their view */
     int ended;
@@ -56179,10 +56179,10 @@ static void specdec__link_nonsense(specdec__link *link, int rank, const char *wh
     specdec__link_give_up(link);
 }
 
-/* Notes that a run is doomed: it ends between two layers, if it is under way. */
+/* Notes that a run is cancelled: it ends between two layers, if it is under way. */
 static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
 {
-    link->doomed[run % SPECDEC__WIRE_FLIGHTS] = run;
+    link->cancelled[run % SPECDEC__WIRE_FLIGHTS] = run;
     if (run == link->run)
         SPECDEC__STORE(&link->stop, 1);
 }
@@ -56589,12 +56589,12 @@ static void specdec__link_tell(void *listener, const specdec__kv_news *news)
     link->renumbers = commits ? 0 : link->renumbers;
 }
 
-/* Tells the other ranks that a run is doomed. */
+/* Tells the other ranks that a run is cancelled. */
 static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
 {
-    if (!flight->back && !flight->doomed)
+    if (!flight->back && !flight->cancelled)
         specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
-    flight->doomed = 1;
+    flight->cancelled = 1;
 }
 
 static void specdec__link_land(specdec__link *link)
@@ -56631,7 +56631,7 @@ static int specdec__link_answer(specdec__link *link)
     rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
     if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
         specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
-        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
+        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->cancelled) ||
         (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
         specdec__link_nonsense(link, last, "states that were not asked for");
         return 0;
@@ -56669,7 +56669,7 @@ static void specdec__link_output(specdec__link *link)
 static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
 {
     const specdec__wire_flight flight = link->flights[0];
-    specdec_result result = flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
+    specdec_result result = flight.cancelled ? SPECDEC_ERROR_CANCELLED : flight.result;
 
     if (!result) {
         specdec__link_output(link);
@@ -56920,7 +56920,8 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     specdec_result result;
     int i;
 
-    *empty = (!x && !specdec__model_begins(c->model)) || link->doomed[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
+    *empty = (!x && !specdec__model_begins(c->model)) ||
+             link->cancelled[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
         specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
     SPECDEC__STORE(&link->stop, 0);
@@ -56949,19 +56950,19 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     specdec__context *c = link->context;
     const unsigned char *x;
     const uint32_t run = specdec__wire_word(in);
-    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
+    const int cancelled = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
     const int done = specdec__wire_int(in, 0, link->nodes);
     const int n = specdec__wire_int(in, 1, c->most - done);
     specdec__batch batch;
 
     if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
-        (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
+        (rows > 0) != (!cancelled && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
         return 0;
     link->run = run;
     link->layer = 0;
     link->longest = 1e-6 * longest;
     link->nodes = done + n;
-    if (doomed)
+    if (cancelled)
         specdec__link_hear_doom(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_batch(c, done, done + n);
@@ -57418,7 +57419,7 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
 
         if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
             SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
+            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is cancelled */
             return state;
         if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
             pause = pipe->takes - now;
@@ -57429,7 +57430,7 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
     }
 }
 
-/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
+/* A run that is cancelled is waited for, so that not too many are on their way, until any sequence is cancelled. */
 static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
@@ -57483,50 +57484,50 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-typedef struct specdec__draft_afar {
+typedef struct specdec__draft_remote {
     const specdec__context *target; /* whose link remembers what has come */
     int vocab;                      /* of the target: other tokens are not proposed */
     uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
     int capacity;
     double until;                   /* by the clock: guesses are waited for; 0: they are not */
-} specdec__draft_afar;
+} specdec__draft_remote;
 
 SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
 
-static specdec__link *specdec__draft_afar_link(const specdec__drafter *d)
+static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
-    return (specdec__link *)((const specdec__draft_afar *)d->state)->target->link;
+    return (specdec__link *)((const specdec__draft_remote *)d->state)->target->link;
 }
 
-static uint32_t *specdec__draft_afar_numbers(const specdec__drafter *d, const specdec__proposal *p)
+static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const specdec__proposal *p)
 {
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+    const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
 
     return m->numbers + (size_t)p->at * (size_t)m->capacity;
 }
 
 /* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
-static const specdec__guess *specdec__draft_afar_guess(const specdec__drafter *d, const specdec__proposal *p,
+static const specdec__guess *specdec__draft_remote_guess(const specdec__drafter *d, const specdec__proposal *p,
                                                        int candidate)
 {
-    specdec__link *link = specdec__draft_afar_link(d);
+    specdec__link *link = specdec__draft_remote_link(d);
     const specdec__guess *guess =
-        candidate ? specdec__guess_at(link, specdec__draft_afar_numbers(d, p)[candidate])
+        candidate ? specdec__guess_at(link, specdec__draft_remote_numbers(d, p)[candidate])
                   : specdec__guess_root(link, p->at, p->text, p->count);
 
     return guess && guess->count ? guess : NULL;
 }
 
-static int specdec__draft_afar_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__draft_remote_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return specdec__draft_afar_guess(d, p, candidate) != NULL;
+    return specdec__draft_remote_guess(d, p, candidate) != NULL;
 }
 
 /* After the usual time; when twice that is over, nothing is awaited any more. */
-static double specdec__draft_afar_due(const specdec__drafter *d, const specdec__proposal *p)
+static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
 {
-    const specdec__link *link = specdec__draft_afar_link(d);
-    const int goes_on = specdec__draft_afar_knows(d, p, 0);
+    const specdec__link *link = specdec__draft_remote_link(d);
+    const int goes_on = specdec__draft_remote_knows(d, p, 0);
     const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
     const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
 
@@ -57534,55 +57535,57 @@ static double specdec__draft_afar_due(const specdec__drafter *d, const specdec__
 }
 
 /* Before guesses behind the root are looked up: how long they are waited for. */
-static void specdec__draft_afar_begin(specdec__drafter *d, const specdec__proposal *p)
+static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
 {
-    specdec__draft_afar *m = (specdec__draft_afar *)d->state;
-    const specdec__link *link = specdec__draft_afar_link(d);
+    specdec__draft_remote *m = (specdec__draft_remote *)d->state;
+    const specdec__link *link = specdec__draft_remote_link(d);
     const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
 
-    m->until = specdec__draft_afar_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+    m->until = specdec__draft_remote_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
 }
 
 /* Waits until it is known what may follow a candidate, if that is to be waited for. */
-static void specdec__draft_afar_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
+static void specdec__draft_remote_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-    specdec__link *link = specdec__draft_afar_link(d);
+    const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
+    specdec__link *link = specdec__draft_remote_link(d);
     double left;
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_knows(d, p, candidate)) {
         specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
 }
 
 /* The child of a guess with a rank; NULL: there is none whose token the target has. */
-static const specdec__guess *specdec__draft_afar_child(const specdec__drafter *d, const specdec__guess *guess, int rank)
+static const specdec__guess *specdec__draft_remote_child(const specdec__drafter *d, const specdec__guess *guess,
+                                                         int rank)
 {
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+    const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     const specdec__guess *child =
-        rank <= guess->count ? specdec__guess_at(specdec__draft_afar_link(d), guess->first + (uint32_t)rank - 1) : NULL;
+        rank <= guess->count ? specdec__guess_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
+                             : NULL;
 
     return child && child->token < m->vocab ? child : NULL;
 }
 
 /* Guesses become the tokens of a tree whose shape is given. */
-static specdec_result specdec__draft_afar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
-    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
+    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
     int i;
 
     (void)error;
-    specdec__draft_afar_begin(d, p);
+    specdec__draft_remote_begin(d, p);
     for (i = 1; i < p->tree.n; i++) {
         const int above = p->tree.parents[i];
         const specdec__guess *parent, *child;
 
         if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
-            specdec__draft_afar_await(d, p, above);
-        parent = specdec__draft_afar_guess(d, p, above);
-        child = parent ? specdec__draft_afar_child(d, parent, p->tree.ranks[i]) : NULL;
+            specdec__draft_remote_await(d, p, above);
+        parent = specdec__draft_remote_guess(d, p, above);
+        child = parent ? specdec__draft_remote_child(d, parent, p->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
         p->tokens[i] = child ? child->token : -1;
@@ -57591,14 +57594,14 @@ static specdec_result specdec__draft_afar_fill(specdec__drafter *d, specdec__pro
 }
 
 /* Appends what has come behind a candidate. */
-static void specdec__draft_afar_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
+static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
 {
-    const specdec__guess *guess = specdec__draft_afar_guess(d, p, candidate), *child;
+    const specdec__guess *guess = specdec__draft_remote_guess(d, p, candidate), *child;
     const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     int i;
 
     p->extended[candidate] = guess != NULL;
-    for (i = 1; guess && i <= most && (child = specdec__draft_afar_child(d, guess, i)) != NULL; i++) {
+    for (i = 1; guess && i <= most && (child = specdec__draft_remote_child(d, guess, i)) != NULL; i++) {
         const int at = p->tree.n++;
 
         specdec__tree_put(&p->tree, at, candidate, i);
@@ -57606,11 +57609,11 @@ static void specdec__draft_afar_offer(specdec__drafter *d, specdec__proposal *p,
         p->depth[at] = p->depth[candidate] + 1;
         p->share[at] = (float)child->share / 255.0f;
         p->extended[at] = 0;
-        specdec__draft_afar_numbers(d, p)[at] = child->number;
+        specdec__draft_remote_numbers(d, p)[at] = child->number;
     }
 }
 
-static specdec_result specdec__draft_afar_extend(specdec__drafter *d, specdec__proposal *p, int count,
+static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
                                                  specdec_error *error)
 {
     int i, best = 0;
@@ -57619,16 +57622,16 @@ static specdec_result specdec__draft_afar_extend(specdec__drafter *d, specdec__p
     for (i = 1; i < count; i++)
         best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
     if (!p->chosen[0])
-        specdec__draft_afar_begin(d, p);
-    specdec__draft_afar_await(d, p, p->chosen[best]);
+        specdec__draft_remote_begin(d, p);
+    specdec__draft_remote_await(d, p, p->chosen[best]);
     for (i = 0; i < count; i++)
-        specdec__draft_afar_offer(d, p, p->chosen[i]);
+        specdec__draft_remote_offer(d, p, p->chosen[i]);
     return SPECDEC_OK;
 }
 
-static void specdec__draft_afar_keep(specdec__drafter *d, specdec__proposal *p, int root)
+static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p, int root)
 {
-    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
+    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
     const int known = p->tree.n;
     int i;
 
@@ -57640,19 +57643,19 @@ static void specdec__draft_afar_keep(specdec__drafter *d, specdec__proposal *p, 
         p->ran += p->extended[i];
 }
 
-static void specdec__draft_afar_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__guess_cut(specdec__draft_afar_link(d), at, length);
+    specdec__guess_cut(specdec__draft_remote_link(d), at, length);
 }
 
-static void specdec__draft_afar_share(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__guess_branch(specdec__draft_afar_link(d), at, of, length);
+    specdec__guess_branch(specdec__draft_remote_link(d), at, of, length);
 }
 
 /* That other rank's time. */
-static double specdec__draft_afar_cost(const specdec__drafter *d, const specdec__model *target)
+static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
     (void)target;
@@ -57660,7 +57663,7 @@ static double specdec__draft_afar_cost(const specdec__drafter *d, const specdec_
 }
 
 /* It was told. */
-static int specdec__draft_afar_behind(const specdec__drafter *d, int at, int count)
+static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int count)
 {
     (void)d;
     (void)at;
@@ -57668,10 +57671,10 @@ static int specdec__draft_afar_behind(const specdec__drafter *d, int at, int cou
     return 0;
 }
 
-static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t *text, int count,
+static void specdec__draft_remote_look(specdec__drafter *d, int at, const int32_t *text, int count,
                                      const specdec_sampling *s)
 {
-    specdec__link *link = specdec__draft_afar_link(d);
+    specdec__link *link = specdec__draft_remote_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
     specdec_sampling others;
 
@@ -57689,10 +57692,10 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
     specdec__guess_tell(link, at, text, count);
 }
 
-static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specdec__draft_setup *setup,
+static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                specdec__arena *arena, specdec_error *error)
 {
-    specdec__draft_afar *m = SPECDEC__TAKE(arena, specdec__draft_afar, 1);
+    specdec__draft_remote *m = SPECDEC__TAKE(arena, specdec__draft_remote, 1);
     uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
 
     (void)error;
@@ -57706,11 +57709,12 @@ static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specde
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_afar_kind = {
-    0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
-    specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
-    NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due, 0, 0, NULL};
+static const specdec__drafter_kind specdec__draft_remote_kind = {
+    0, 0, 0, 0, 0, 8, 5, specdec__draft_remote_init, specdec__draft_remote_fill, specdec__draft_remote_extend, NULL,
+    specdec__draft_remote_truncate, specdec__draft_remote_share, NULL, specdec__draft_remote_cost,
+    specdec__draft_remote_behind,
+    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_look,
+    specdec__draft_remote_knows, specdec__draft_remote_due, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -58074,7 +58078,7 @@ SPECDEC__FOR_SIZE
 static const specdec__drafter_kind *specdec__cluster_kind(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind == &specdec__draft_model_kind && !c->cluster->rank && specdec__cluster_drafter(c->cluster)
-               ? &specdec__draft_afar_kind : kind;
+               ? &specdec__draft_remote_kind : kind;
 }
 
 /* The link of a rank, and the lane of rank 0. */
@@ -58419,7 +58423,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
+    specdec__engine_unfork_child(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
 }
 
@@ -58592,8 +58596,8 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
                                      !specdec__stream_obeys(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
-        specdec__engine_unstock(t);
-    specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
+        specdec__engine_discard_pending(t);
+    specdec__engine_unfork_child(t); /* children that fork later have the new settings, whatever was drafted before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
         count = t->freed;
         memcpy(held, t->piece, count);
@@ -58786,7 +58790,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
 
     if (result || !t->stop.stopped || !t->stop.cut || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
         return result;
-    specdec__engine_disown(t, head.keep);
+    specdec__engine_drop_children(t, head.keep);
     specdec__engine_forget(t, head.keep);
     memmove(t->tokens + head.keep, t->tokens + t->count, (size_t)head.fresh * sizeof *t->tokens);
     t->count = t->handed_out = head.keep + head.fresh;
@@ -58811,7 +58815,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_unbear(t); /* nobody gets to where these children would fork off */
+            specdec__engine_unfork_child(t); /* nobody gets to where these children would fork off */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -58959,7 +58963,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
     if (count < 0 || count > t->handed_out)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
     if (count < t->handed_out) { /* else the stock stays */
-        specdec__engine_disown(t, count);
+        specdec__engine_drop_children(t, count);
         if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
             specdec__engine_retain(t);
         specdec__engine_forget(t, count);
@@ -58967,7 +58971,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         t->from_row = 0;
     } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
                (t->count > count && specdec__constrained_is(&t->constrained))) {
-        specdec__engine_unstock(t); /* an answer that begins here is counted, and constrained, from here */
+        specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)
@@ -59538,7 +59542,7 @@ static void specdec__part_obeys(specdec *t)
         }
     }
     if (t->handed_out < t->count)
-        specdec__engine_unstock(t);
+        specdec__engine_discard_pending(t);
     t->in_call = s->started != 0;
     specdec__stream_obey(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
@@ -61409,7 +61413,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
     if ((result = specdec__load_fits(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
-    specdec__engine_disown(t, 0);
+    specdec__engine_drop_children(t, 0);
     specdec__engine_retain(t);
     specdec__engine_forget(t, 0);
     t->in_call = 0;
@@ -61629,8 +61633,8 @@ void specdec_close(specdec *t)
     if (!specdec__enter(t))
         return;
     if (t->open) {
-        specdec__engine_disown(t, 0);
-        specdec__engine_vacate(t);
+        specdec__engine_drop_children(t, 0);
+        specdec__engine_free_slot(t);
     }
     specdec__leave(t, SPECDEC_OK);
 }

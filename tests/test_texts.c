@@ -134,7 +134,7 @@ typedef struct slow_lane {
     int count;
 } slow_lane;
 
-static int runs_sent, runs_doomed, runs_together, runs_broken; /* of all such lanes; together: most on their way */
+static int runs_sent, runs_cancelled, runs_together, runs_broken; /* of all such lanes; together: most on their way */
 static int orders_thinned; /* that took numbers from nodes which nobody wants */
 
 static int lane_dice(slow_lane *lane, int n) { return (int)(maker_random(&lane->random) % (uint64_t)n); }
@@ -241,7 +241,7 @@ static void slow_cancel(specdec__pipe *pipe, int at)
     for (i = 0; i < lane->count; i++)
         if (lane->queue[i].order.kind == SPECDEC__ORDER_RUN && at-- == 0) {
             lane->queue[i].cancelled = 1;
-            runs_doomed++;
+            runs_cancelled++;
             return;
         }
     CHECK(i < lane->count); /* none that is on its way */
@@ -655,8 +655,8 @@ static void test_flight(void)
     }
     pipe_depth = 0;
     printf("  %d schedules: %d runs, %d at a time at most, %d cancelled, %d of them in the middle; numbers were freed %d times\n", i,
-           runs_sent, runs_together, runs_doomed, runs_broken, orders_thinned);
-    CHECK(i < 8 || (runs_sent > 20 * i && runs_doomed > 5 * i && runs_together >= 4 && runs_broken > i));
+           runs_sent, runs_together, runs_cancelled, runs_broken, orders_thinned);
+    CHECK(i < 8 || (runs_sent > 20 * i && runs_cancelled > 5 * i && runs_together >= 4 && runs_broken > i));
     CHECK(i < 30 || orders_thinned > i);
 }
 

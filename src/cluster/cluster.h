@@ -26,7 +26,7 @@ SPECDEC__FOR_SIZE
 static const specdec__drafter_kind *specdec__cluster_kind(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind == &specdec__draft_model_kind && !c->cluster->rank && specdec__cluster_drafter(c->cluster)
-               ? &specdec__draft_afar_kind : kind;
+               ? &specdec__draft_remote_kind : kind;
 }
 
 /* The link of a rank, and the lane of rank 0. */

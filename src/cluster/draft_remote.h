@@ -21,50 +21,50 @@
 
 SPECDEC__FOR_SIZE
 
-typedef struct specdec__draft_afar {
+typedef struct specdec__draft_remote {
     const specdec__context *target; /* whose link remembers what has come */
     int vocab;                      /* of the target: other tokens are not proposed */
     uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
     int capacity;
     double until;                   /* by the clock: guesses are waited for; 0: they are not */
-} specdec__draft_afar;
+} specdec__draft_remote;
 
 SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
 
-static specdec__link *specdec__draft_afar_link(const specdec__drafter *d)
+static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
-    return (specdec__link *)((const specdec__draft_afar *)d->state)->target->link;
+    return (specdec__link *)((const specdec__draft_remote *)d->state)->target->link;
 }
 
-static uint32_t *specdec__draft_afar_numbers(const specdec__drafter *d, const specdec__proposal *p)
+static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const specdec__proposal *p)
 {
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+    const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
 
     return m->numbers + (size_t)p->at * (size_t)m->capacity;
 }
 
 /* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
-static const specdec__guess *specdec__draft_afar_guess(const specdec__drafter *d, const specdec__proposal *p,
+static const specdec__guess *specdec__draft_remote_guess(const specdec__drafter *d, const specdec__proposal *p,
                                                        int candidate)
 {
-    specdec__link *link = specdec__draft_afar_link(d);
+    specdec__link *link = specdec__draft_remote_link(d);
     const specdec__guess *guess =
-        candidate ? specdec__guess_at(link, specdec__draft_afar_numbers(d, p)[candidate])
+        candidate ? specdec__guess_at(link, specdec__draft_remote_numbers(d, p)[candidate])
                   : specdec__guess_root(link, p->at, p->text, p->count);
 
     return guess && guess->count ? guess : NULL;
 }
 
-static int specdec__draft_afar_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__draft_remote_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return specdec__draft_afar_guess(d, p, candidate) != NULL;
+    return specdec__draft_remote_guess(d, p, candidate) != NULL;
 }
 
 /* After the usual time; when twice that is over, nothing is awaited any more. */
-static double specdec__draft_afar_due(const specdec__drafter *d, const specdec__proposal *p)
+static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
 {
-    const specdec__link *link = specdec__draft_afar_link(d);
-    const int goes_on = specdec__draft_afar_knows(d, p, 0);
+    const specdec__link *link = specdec__draft_remote_link(d);
+    const int goes_on = specdec__draft_remote_knows(d, p, 0);
     const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
     const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
 
@@ -72,55 +72,57 @@ static double specdec__draft_afar_due(const specdec__drafter *d, const specdec__
 }
 
 /* Before guesses behind the root are looked up: how long they are waited for. */
-static void specdec__draft_afar_begin(specdec__drafter *d, const specdec__proposal *p)
+static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
 {
-    specdec__draft_afar *m = (specdec__draft_afar *)d->state;
-    const specdec__link *link = specdec__draft_afar_link(d);
+    specdec__draft_remote *m = (specdec__draft_remote *)d->state;
+    const specdec__link *link = specdec__draft_remote_link(d);
     const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
 
-    m->until = specdec__draft_afar_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+    m->until = specdec__draft_remote_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
 }
 
 /* Waits until it is known what may follow a candidate, if that is to be waited for. */
-static void specdec__draft_afar_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
+static void specdec__draft_remote_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
-    specdec__link *link = specdec__draft_afar_link(d);
+    const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
+    specdec__link *link = specdec__draft_remote_link(d);
     double left;
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_afar_knows(d, p, candidate)) {
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_knows(d, p, candidate)) {
         specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
 }
 
 /* The child of a guess with a rank; NULL: there is none whose token the target has. */
-static const specdec__guess *specdec__draft_afar_child(const specdec__drafter *d, const specdec__guess *guess, int rank)
+static const specdec__guess *specdec__draft_remote_child(const specdec__drafter *d, const specdec__guess *guess,
+                                                         int rank)
 {
-    const specdec__draft_afar *m = (const specdec__draft_afar *)d->state;
+    const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     const specdec__guess *child =
-        rank <= guess->count ? specdec__guess_at(specdec__draft_afar_link(d), guess->first + (uint32_t)rank - 1) : NULL;
+        rank <= guess->count ? specdec__guess_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
+                             : NULL;
 
     return child && child->token < m->vocab ? child : NULL;
 }
 
 /* Guesses become the tokens of a tree whose shape is given. */
-static specdec_result specdec__draft_afar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
-    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
+    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
     int i;
 
     (void)error;
-    specdec__draft_afar_begin(d, p);
+    specdec__draft_remote_begin(d, p);
     for (i = 1; i < p->tree.n; i++) {
         const int above = p->tree.parents[i];
         const specdec__guess *parent, *child;
 
         if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
-            specdec__draft_afar_await(d, p, above);
-        parent = specdec__draft_afar_guess(d, p, above);
-        child = parent ? specdec__draft_afar_child(d, parent, p->tree.ranks[i]) : NULL;
+            specdec__draft_remote_await(d, p, above);
+        parent = specdec__draft_remote_guess(d, p, above);
+        child = parent ? specdec__draft_remote_child(d, parent, p->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
         p->tokens[i] = child ? child->token : -1;
@@ -129,14 +131,14 @@ static specdec_result specdec__draft_afar_fill(specdec__drafter *d, specdec__pro
 }
 
 /* Appends what has come behind a candidate. */
-static void specdec__draft_afar_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
+static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
 {
-    const specdec__guess *guess = specdec__draft_afar_guess(d, p, candidate), *child;
+    const specdec__guess *guess = specdec__draft_remote_guess(d, p, candidate), *child;
     const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     int i;
 
     p->extended[candidate] = guess != NULL;
-    for (i = 1; guess && i <= most && (child = specdec__draft_afar_child(d, guess, i)) != NULL; i++) {
+    for (i = 1; guess && i <= most && (child = specdec__draft_remote_child(d, guess, i)) != NULL; i++) {
         const int at = p->tree.n++;
 
         specdec__tree_put(&p->tree, at, candidate, i);
@@ -144,11 +146,11 @@ static void specdec__draft_afar_offer(specdec__drafter *d, specdec__proposal *p,
         p->depth[at] = p->depth[candidate] + 1;
         p->share[at] = (float)child->share / 255.0f;
         p->extended[at] = 0;
-        specdec__draft_afar_numbers(d, p)[at] = child->number;
+        specdec__draft_remote_numbers(d, p)[at] = child->number;
     }
 }
 
-static specdec_result specdec__draft_afar_extend(specdec__drafter *d, specdec__proposal *p, int count,
+static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
                                                  specdec_error *error)
 {
     int i, best = 0;
@@ -157,16 +159,16 @@ static specdec_result specdec__draft_afar_extend(specdec__drafter *d, specdec__p
     for (i = 1; i < count; i++)
         best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
     if (!p->chosen[0])
-        specdec__draft_afar_begin(d, p);
-    specdec__draft_afar_await(d, p, p->chosen[best]);
+        specdec__draft_remote_begin(d, p);
+    specdec__draft_remote_await(d, p, p->chosen[best]);
     for (i = 0; i < count; i++)
-        specdec__draft_afar_offer(d, p, p->chosen[i]);
+        specdec__draft_remote_offer(d, p, p->chosen[i]);
     return SPECDEC_OK;
 }
 
-static void specdec__draft_afar_keep(specdec__drafter *d, specdec__proposal *p, int root)
+static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p, int root)
 {
-    uint32_t *numbers = specdec__draft_afar_numbers(d, p);
+    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
     const int known = p->tree.n;
     int i;
 
@@ -178,19 +180,19 @@ static void specdec__draft_afar_keep(specdec__drafter *d, specdec__proposal *p, 
         p->ran += p->extended[i];
 }
 
-static void specdec__draft_afar_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__guess_cut(specdec__draft_afar_link(d), at, length);
+    specdec__guess_cut(specdec__draft_remote_link(d), at, length);
 }
 
-static void specdec__draft_afar_share(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__guess_branch(specdec__draft_afar_link(d), at, of, length);
+    specdec__guess_branch(specdec__draft_remote_link(d), at, of, length);
 }
 
 /* That other rank's time. */
-static double specdec__draft_afar_cost(const specdec__drafter *d, const specdec__model *target)
+static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
     (void)target;
@@ -198,7 +200,7 @@ static double specdec__draft_afar_cost(const specdec__drafter *d, const specdec_
 }
 
 /* It was told. */
-static int specdec__draft_afar_behind(const specdec__drafter *d, int at, int count)
+static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int count)
 {
     (void)d;
     (void)at;
@@ -206,10 +208,10 @@ static int specdec__draft_afar_behind(const specdec__drafter *d, int at, int cou
     return 0;
 }
 
-static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t *text, int count,
+static void specdec__draft_remote_look(specdec__drafter *d, int at, const int32_t *text, int count,
                                      const specdec_sampling *s)
 {
-    specdec__link *link = specdec__draft_afar_link(d);
+    specdec__link *link = specdec__draft_remote_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
     specdec_sampling others;
 
@@ -227,10 +229,10 @@ static void specdec__draft_afar_look(specdec__drafter *d, int at, const int32_t 
     specdec__guess_tell(link, at, text, count);
 }
 
-static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specdec__draft_setup *setup,
+static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                specdec__arena *arena, specdec_error *error)
 {
-    specdec__draft_afar *m = SPECDEC__TAKE(arena, specdec__draft_afar, 1);
+    specdec__draft_remote *m = SPECDEC__TAKE(arena, specdec__draft_remote, 1);
     uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
 
     (void)error;
@@ -244,10 +246,11 @@ static specdec_result specdec__draft_afar_init(specdec__drafter *d, const specde
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_afar_kind = {
-    0, 0, 0, 0, 0, 8, 5, specdec__draft_afar_init, specdec__draft_afar_fill, specdec__draft_afar_extend, NULL,
-    specdec__draft_afar_truncate, specdec__draft_afar_share, NULL, specdec__draft_afar_cost, specdec__draft_afar_behind,
-    NULL, NULL, NULL, NULL, specdec__draft_afar_keep, NULL, specdec__draft_afar_look,
-    specdec__draft_afar_knows, specdec__draft_afar_due, 0, 0, NULL};
+static const specdec__drafter_kind specdec__draft_remote_kind = {
+    0, 0, 0, 0, 0, 8, 5, specdec__draft_remote_init, specdec__draft_remote_fill, specdec__draft_remote_extend, NULL,
+    specdec__draft_remote_truncate, specdec__draft_remote_share, NULL, specdec__draft_remote_cost,
+    specdec__draft_remote_behind,
+    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_look,
+    specdec__draft_remote_knows, specdec__draft_remote_due, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED

@@ -134,10 +134,10 @@ static void specdec__link_nonsense(specdec__link *link, int rank, const char *wh
     specdec__link_give_up(link);
 }
 
-/* Notes that a run is doomed: it ends between two layers, if it is under way. */
+/* Notes that a run is cancelled: it ends between two layers, if it is under way. */
 static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
 {
-    link->doomed[run % SPECDEC__WIRE_FLIGHTS] = run;
+    link->cancelled[run % SPECDEC__WIRE_FLIGHTS] = run;
     if (run == link->run)
         SPECDEC__STORE(&link->stop, 1);
 }

@@ -73,12 +73,12 @@ static void specdec__link_tell(void *listener, const specdec__kv_news *news)
     link->renumbers = commits ? 0 : link->renumbers;
 }
 
-/* Tells the other ranks that a run is doomed. */
+/* Tells the other ranks that a run is cancelled. */
 static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
 {
-    if (!flight->back && !flight->doomed)
+    if (!flight->back && !flight->cancelled)
         specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
-    flight->doomed = 1;
+    flight->cancelled = 1;
 }
 
 static void specdec__link_land(specdec__link *link)
@@ -115,7 +115,7 @@ static int specdec__link_answer(specdec__link *link)
     rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
     if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
         specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
-        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
+        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->cancelled) ||
         (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
         specdec__link_nonsense(link, last, "states that were not asked for");
         return 0;
@@ -153,7 +153,7 @@ static void specdec__link_output(specdec__link *link)
 static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
 {
     const specdec__wire_flight flight = link->flights[0];
-    specdec_result result = flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
+    specdec_result result = flight.cancelled ? SPECDEC_ERROR_CANCELLED : flight.result;
 
     if (!result) {
         specdec__link_output(link);

@@ -142,7 +142,8 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     specdec_result result;
     int i;
 
-    *empty = (!x && !specdec__model_begins(c->model)) || link->doomed[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
+    *empty = (!x && !specdec__model_begins(c->model)) ||
+             link->cancelled[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
         specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
     SPECDEC__STORE(&link->stop, 0);
@@ -171,19 +172,19 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     specdec__context *c = link->context;
     const unsigned char *x;
     const uint32_t run = specdec__wire_word(in);
-    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
+    const int cancelled = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
     const int done = specdec__wire_int(in, 0, link->nodes);
     const int n = specdec__wire_int(in, 1, c->most - done);
     specdec__batch batch;
 
     if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
-        (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
+        (rows > 0) != (!cancelled && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
         return 0;
     link->run = run;
     link->layer = 0;
     link->longest = 1e-6 * longest;
     link->nodes = done + n;
-    if (doomed)
+    if (cancelled)
         specdec__link_hear_doom(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_batch(c, done, done + n);

@@ -81,7 +81,7 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
 
         if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
             SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is doomed */
+            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is cancelled */
             return state;
         if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
             pause = pipe->takes - now;
@@ -92,7 +92,7 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
     }
 }
 
-/* A run that is doomed is waited for, so that not too many are on their way, until any sequence is cancelled. */
+/* A run that is cancelled is waited for, so that not too many are on their way, until any sequence is cancelled. */
 static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;

@@ -71,7 +71,7 @@ enum {
 /* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
    the run on the slowest rank so far. */
 enum {
-    /* A run (number, doomed, longest, done, n, n of token, parent, view * 2 + wanted). */
+    /* A run (number, cancelled, longest, done, n, n of token, parent, view * 2 + wanted). */
     SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
     SPECDEC__WIRE_END,
     /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
@@ -104,7 +104,7 @@ typedef struct specdec__guessed {
 typedef struct specdec__wire_flight {
     uint32_t run;
     int rows;              /* wanted */
-    int doomed, back;
+    int cancelled, back;
     int left;              /* nobody waits for its rows any more: it goes when it is back */
     double longest;        /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
@@ -140,7 +140,7 @@ typedef struct specdec__link {
     double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
     double guessed_at;         /* by the clock: the last ones */
     uint32_t run;              /* number of the last run */
-    uint32_t doomed[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
+    uint32_t cancelled[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
     int stop;                  /* cancel flag of a run for others */
     int nodes, flown;          /* nodes that the next run may go on from, and their view */
     int ended;

@@ -278,7 +278,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
+    specdec__engine_unfork_child(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
 }
 
@@ -451,8 +451,8 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
                                      !specdec__stream_obeys(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
-        specdec__engine_unstock(t);
-    specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
+        specdec__engine_discard_pending(t);
+    specdec__engine_unfork_child(t); /* children that fork later have the new settings, whatever was drafted before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
         count = t->freed;
         memcpy(held, t->piece, count);
@@ -645,7 +645,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
 
     if (result || !t->stop.stopped || !t->stop.cut || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
         return result;
-    specdec__engine_disown(t, head.keep);
+    specdec__engine_drop_children(t, head.keep);
     specdec__engine_forget(t, head.keep);
     memmove(t->tokens + head.keep, t->tokens + t->count, (size_t)head.fresh * sizeof *t->tokens);
     t->count = t->handed_out = head.keep + head.fresh;
@@ -670,7 +670,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_unbear(t); /* nobody gets to where these children would fork off */
+            specdec__engine_unfork_child(t); /* nobody gets to where these children would fork off */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -818,7 +818,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
     if (count < 0 || count > t->handed_out)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
     if (count < t->handed_out) { /* else the stock stays */
-        specdec__engine_disown(t, count);
+        specdec__engine_drop_children(t, count);
         if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
             specdec__engine_retain(t);
         specdec__engine_forget(t, count);
@@ -826,7 +826,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         t->from_row = 0;
     } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
                (t->count > count && specdec__constrained_is(&t->constrained))) {
-        specdec__engine_unstock(t); /* an answer that begins here is counted, and constrained, from here */
+        specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)

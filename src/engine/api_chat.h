@@ -347,7 +347,7 @@ static void specdec__part_obeys(specdec *t)
         }
     }
     if (t->handed_out < t->count)
-        specdec__engine_unstock(t);
+        specdec__engine_discard_pending(t);
     t->in_call = s->started != 0;
     specdec__stream_obey(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);

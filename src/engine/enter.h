@@ -219,8 +219,8 @@ void specdec_close(specdec *t)
     if (!specdec__enter(t))
         return;
     if (t->open) {
-        specdec__engine_disown(t, 0);
-        specdec__engine_vacate(t);
+        specdec__engine_drop_children(t, 0);
+        specdec__engine_free_slot(t);
     }
     specdec__leave(t, SPECDEC_OK);
 }

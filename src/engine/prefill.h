@@ -204,7 +204,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     t->handed_out = t->count;
     for (i = keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
-    specdec__engine_disown(t, 0);
+    specdec__engine_drop_children(t, 0);
     t->forks = 0;
     specdec__stream_answer(t);
     t->failed = SPECDEC_OK;

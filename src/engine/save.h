@@ -548,7 +548,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
     if ((result = specdec__load_fits(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
-    specdec__engine_disown(t, 0);
+    specdec__engine_drop_children(t, 0);
     specdec__engine_retain(t);
     specdec__engine_forget(t, 0);
     t->in_call = 0;

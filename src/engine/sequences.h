@@ -188,7 +188,7 @@ static void specdec__engine_release(specdec *t)
 }
 
 /* A text becomes a free place in the table. */
-static void specdec__engine_vacate(specdec *t)
+static void specdec__engine_free_slot(specdec *t)
 {
     specdec__engine_release(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
@@ -205,7 +205,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 }
 
 /* Undoes the forks of a text behind its first count tokens: their children are closed, and theirs. */
-static void specdec__engine_disown(specdec *t, int count)
+static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     const int undone = specdec__engine_forks_behind(t, count);
@@ -215,8 +215,8 @@ static void specdec__engine_disown(specdec *t, int count)
         specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
-            specdec__engine_disown(x, 0);
-            specdec__engine_vacate(x);
+            specdec__engine_drop_children(x, 0);
+            specdec__engine_free_slot(x);
         }
     }
     t->forks -= undone;
@@ -226,19 +226,19 @@ static void specdec__engine_disown(specdec *t, int count)
 }
 
 /* Gives up the stock of a text, and the children that have come of it. */
-static void specdec__engine_unstock(specdec *t)
+static void specdec__engine_discard_pending(specdec *t)
 {
-    specdec__engine_disown(t, t->handed_out);
+    specdec__engine_drop_children(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
     t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
 /* The same where such children are; else the stock stays. */
-static void specdec__engine_unbear(specdec *t)
+static void specdec__engine_unfork_child(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
-        specdec__engine_unstock(t);
+        specdec__engine_discard_pending(t);
 }
 
 /* Has a text children? */
@@ -329,7 +329,7 @@ static specdec *specdec__engine_fork(specdec *of)
 }
 
 /* A text that is to fork gets its child. Without a free place the text has failed, for now. */
-static void specdec__engine_bear(specdec *t)
+static void specdec__engine_fork_child(specdec *t)
 {
     specdec *child = specdec__engine_fork(t);
     int i;

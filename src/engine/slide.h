@@ -24,7 +24,7 @@ static int specdec__engine_slides(const specdec *t)
 }
 
 /* Moves the places of forks to the end, or those before the text slid back. */
-static void specdec__engine_stow(specdec *t, int back)
+static void specdec__engine_save_forks(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
     int32_t *end = t->fork_places + specdec__stream_places(&t->engine->config, t->room) - count;
@@ -76,7 +76,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    specdec__engine_stow(t, 0); /* the forks were, wherever their places are now */
+    specdec__engine_save_forks(t, 0); /* the forks were, wherever their places are now */
     t->from_row = t->engine->room.views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
@@ -91,7 +91,7 @@ static void specdec__engine_unslide(specdec *t)
 
     if (!gone)
         return;
-    specdec__engine_disown(t, 0);
+    specdec__engine_drop_children(t, 0);
     specdec__engine_forget(t, keep);
     for (i = t->context - gone; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
@@ -100,7 +100,7 @@ static void specdec__engine_unslide(specdec *t)
     specdec__stream_turn(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
-    specdec__engine_stow(t, 1);
+    specdec__engine_save_forks(t, 1);
     specdec__engine_resume(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;

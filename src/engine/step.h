@@ -618,7 +618,7 @@ static void specdec__engine_wrote(specdec *t, double now)
     if (t->length)
         specdec__engine_answered(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
-        specdec__engine_bear(t);
+        specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
 }
@@ -712,7 +712,7 @@ static void specdec__engine_begin_answer(specdec *t)
 
     specdec__engine_draw(t, t->engine->target.logits);
     if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
-        specdec__engine_bear(t);
+        specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
     specdec__engine_count_tree(&t->stats, 1, 1);

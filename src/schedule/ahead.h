@@ -157,7 +157,7 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
 
 /* Whether what the lane runs just now cannot belong to the text any more, which goes on with tokens[count]; or would be
    there sooner if all threads began it anew, for which `anew` seconds are needed. */
-static int specdec__ahead_doomed(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
+static int specdec__ahead_unwanted(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
                                  double anew)
 {
     const specdec__flight *flight = &a->flights[SPECDEC__LOAD(&a->flight) % 2];
@@ -217,7 +217,7 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     if (a->reads)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_doomed(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
+    if (specdec__ahead_unwanted(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);

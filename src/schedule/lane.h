@@ -115,7 +115,7 @@ typedef struct specdec__pipe_run {
     int first, left; /* those that are still wanted have the numbers from `first` on, */
     int row[SPECDEC__PIPE_NODES]; /* (left) and these of its rows */
     int root;        /* the first that was sent was no guess: the text ended with it */
-    int doomed;      /* was cancelled */
+    int cancelled;      /* was cancelled */
     double sent;     /* by the clock */
 } specdec__pipe_run;
 

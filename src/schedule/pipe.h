@@ -104,7 +104,7 @@ static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
     run->n = run->left = count;
     run->root = chosen[0] == 0;
     run->sent = specdec__os_seconds();
-    run->doomed = 0;
+    run->cancelled = 0;
     pipe->nodes += count;
     pipe->idle = 0;
     pipe->kind->submit(pipe, &order);
@@ -180,7 +180,7 @@ static void specdec__pipe_thin(specdec__pipe_run *run, const specdec__order *ord
 }
 
 /* The text has gone on to a candidate, or -1: to something else. Candidates and runs get their new numbers; runs of
-   which nothing lies behind the text's last token any more are doomed. */
+   which nothing lies behind the text's last token any more are cancelled. */
 static void specdec__pipe_settle(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
@@ -218,8 +218,8 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     int root;
 
     specdec__pipe_pop(pipe);
-    s->result = run.doomed ? SPECDEC_OK : result;
-    if (result || run.doomed)
+    s->result = run.cancelled ? SPECDEC_OK : result;
+    if (result || run.cancelled)
         return;
     specdec__tune_see(&pipe->trip, specdec__os_seconds() - run.sent);
     if (pipe->longest > 0) {
@@ -299,9 +299,9 @@ static double specdec__pipe_holds(const specdec__engine *e, specdec__proposal *p
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int afar = d->kind->due != NULL;
+    const int remote = d->kind->due != NULL;
     const double slot = specdec__pipe_slot(pipe);
-    const double seconds = afar ? d->kind->due(d, p) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind->due(d, p) : pipe->draft.seconds;
     double brings = 0, more = 0;
     int i, n;
 
@@ -309,7 +309,7 @@ static double specdec__pipe_holds(const specdec__engine *e, specdec__proposal *p
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)p->probability[chosen[i]];
-    for (i = 0, n = specdec__ahead_choose(e->ahead, p, !afar); i < n; i++) {
+    for (i = 0, n = specdec__ahead_choose(e->ahead, p, !remote); i < n; i++) {
         const double next = (double)p->probability[p->chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least ? next - pipe->least : 0;
@@ -323,7 +323,7 @@ static double specdec__pipe_due(const specdec__pipe *pipe, double now)
 {
     const double takes = pipe->idle > 0 ? pipe->idle : pipe->takes > now ? pipe->takes : now;
     const double last = takes + SPECDEC__PIPE_WAIT * specdec__pipe_slot(pipe);
-    const double back = pipe->count && !pipe->runs[0].doomed ? specdec__pipe_back(pipe) : last;
+    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_back(pipe) : last;
 
     return back < last && now < last ? back > now ? back : last : takes;
 }
@@ -404,7 +404,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int afar = e->ahead->drafter->kind->due != NULL;
+    const int remote = e->ahead->drafter->kind->due != NULL;
     int state, goes, sends;
     double now, due, holds;
 
@@ -427,7 +427,7 @@ static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
     s->until = (pipe->count ? SPECDEC__PIPE_BACK : 0) | (s->count && !goes ? SPECDEC__PIPE_TAKES : 0) |
                SPECDEC__PIPE_GUESSED;
     s->wake = sends ? now + holds : goes ? due : 0;
-    return sends && !afar ? SPECDEC__STEP_SEND : SPECDEC__STEP_WAIT;
+    return sends && !remote ? SPECDEC__STEP_SEND : SPECDEC__STEP_WAIT;
 }
 
 SPECDEC__FOR_SPEED

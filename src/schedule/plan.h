@@ -54,7 +54,7 @@ static int specdec__engine_make_ready(specdec *t)
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
         return 0;
     if (SPECDEC__SEQUENCES && t->forced_count)
-        specdec__engine_bear(t);
+        specdec__engine_fork_child(t);
     return !t->failed;
 }
 

@@ -22,9 +22,9 @@ static void specdec__pipe_pop(specdec__pipe *pipe)
 /* Nothing of a run is wanted. */
 static void specdec__pipe_doom(specdec__pipe *pipe, int at)
 {
-    if (!pipe->runs[at].doomed)
+    if (!pipe->runs[at].cancelled)
         pipe->kind->cancel(pipe, at);
-    pipe->runs[at].doomed = 1;
+    pipe->runs[at].cancelled = 1;
 }
 
 /* Ends all runs that are on their way. The view of their text is the engine's again, with nothing behind the text. */

@@ -400,7 +400,7 @@ static double link_seconds(int n)
 typedef struct passing {
     int n;
     int right[SPECDEC__PIPE_NODES], depth[SPECDEC__PIPE_NODES]; /* whether the target goes there; place in the text */
-    double sent, doomed;                                        /* doomed: when it was cancelled; INFINITY: not */
+    double sent, cancelled;                                        /* cancelled: when it was cancelled; INFINITY: not */
     double begun[STAGES], done[STAGES], back;
 } passing;
 
@@ -425,7 +425,7 @@ static void stages_work_out(void)
     memcpy(ready, stages.taken, sizeof ready);
     for (i = 0; i < stages.count; i++) {
         passing *r = &stages.runs[i];
-        const double heard = stages.cancels ? r->doomed + simulated.table.latency : INFINITY;
+        const double heard = stages.cancels ? r->cancelled + simulated.table.latency : INFINITY;
         double at = r->sent + link_seconds(r->n);
 
         for (s = 0; s < simulated.stages; s++) {
@@ -458,7 +458,7 @@ static void stages_submit(specdec__pipe *pipe, const specdec__order *order)
     memset(r, 0, sizeof *r);
     r->n = order->n;
     r->sent = world.now;
-    r->doomed = INFINITY;
+    r->cancelled = INFINITY;
     for (i = 0; i < order->n; i++) {
         const int at = order->first + i, parent = order->parents[i];
 
@@ -511,7 +511,7 @@ static specdec_result stages_take(specdec__pipe *pipe, specdec_error *error)
         world.verifying += (r.done[i] - r.begun[i]) / simulated.stages;
         if (r.done[i] > r.begun[i]) {
             note(i, r.n, r.begun[i], r.done[i]);
-            if (r.doomed < INFINITY && world.count)
+            if (r.cancelled < INFINITY && world.count)
                 world.events[world.count - 1].kept = 0;
         }
     }
@@ -523,7 +523,7 @@ static specdec_result stages_take(specdec__pipe *pipe, specdec_error *error)
 static void stages_cancel(specdec__pipe *pipe, int at)
 {
     (void)pipe;
-    stages.runs[at].doomed = world.now;
+    stages.runs[at].cancelled = world.now;
     world.cancelled++;
     stages_work_out();
 }
