@@ -39796,7 +39796,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
-    if (model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
+    if (lender && model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
         specdec__kv_lend(&c->kv, &lender->kv, model, arena);
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
@@ -47984,6 +47984,9 @@ typedef struct specdec__drafter_kind {
     void (*watch)(specdec__drafter *drafter, const specdec__judged *judged);
 } specdec__drafter_kind;
 
+/* What a sequence that begins like another one takes over of it; nothing where there is one sequence. */
+#define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
+
 struct specdec__drafter {
     const specdec__drafter_kind *kind;
     specdec_drafting drafting;     /* its name to callers */
@@ -49059,9 +49062,6 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 {
     return &((specdec__draft_model *)d->state)->context;
 }
-
-/* What a text that begins like another one takes over of it; nothing where there is one text. */
-#define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,

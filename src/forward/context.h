@@ -409,7 +409,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
-    if (model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
+    if (lender && model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
         specdec__kv_lend(&c->kv, &lender->kv, model, arena);
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);

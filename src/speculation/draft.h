@@ -154,6 +154,9 @@ typedef struct specdec__drafter_kind {
     void (*watch)(specdec__drafter *drafter, const specdec__judged *judged);
 } specdec__drafter_kind;
 
+/* What a sequence that begins like another one takes over of it; nothing where there is one sequence. */
+#define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
+
 struct specdec__drafter {
     const specdec__drafter_kind *kind;
     specdec_drafting drafting;     /* its name to callers */

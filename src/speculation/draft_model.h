@@ -232,9 +232,6 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
     return &((specdec__draft_model *)d->state)->context;
 }
 
-/* What a text that begins like another one takes over of it; nothing where there is one text. */
-#define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
-
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
