@@ -58669,7 +58669,7 @@ static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const
 static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
                                            const unsigned char *plain)
 {
-    int count;
+    int count = 0;
     specdec_result result = specdec__prompt_read(t, head, text, length, special, plain, &count);
 
     if (result)

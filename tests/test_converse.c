@@ -188,7 +188,7 @@ static void test_rewritten(void)
     static int32_t first[MOST], fresh[MOST], again[MOST];
     specdec_chat_input input;
     subject s, other;
-    int count, fresh_count, common = 0, i;
+    int count, fresh_count = 0, common = 0, i;
     int64_t before;
 
     TEST("a template that rewrites an earlier turn costs what follows the change and no more");

@@ -836,11 +836,11 @@ static int list_names(const char *ending, char names[CASES][64])
 /* What the peer loses in a case, by peer_error.jsonl; a case that it does not name may lose a hundredth. */
 static double peer_of(const char *list, const char *name)
 {
-    char key[96];
+    char key[320];
     const char *at;
     double peer = 0.01;
 
-    snprintf(key, sizeof key, "{\"case\": \"%s\", \"mean_kl\": ", name);
+    snprintf(key, sizeof key, "{\"case\": \"%.255s\", \"mean_kl\": ", name);
     at = list ? strstr(list, key) : NULL;
     if (at)
         sscanf(at + strlen(key), "%lf", &peer);
