@@ -49,7 +49,8 @@ typedef struct specdec__tune_drafter {
     int patience;               /* steps to wait before it is asked again for a text, when it does not pay */
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
     double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
-    double predicted, came; /* of nodes that it chose: the sum of their probabilities by it, how many were accepted */
+    /* Of nodes that it chose, by the probability of the path to them: sums of these, and how many were accepted. */
+    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];
 } specdec__tune_drafter;
 
 /* What tokens of prompts add to steps in which others write. */
@@ -89,8 +90,8 @@ static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
         t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
         t->taken[i] = 0.6 * t->share[i];
+        t->predicted[i] = t->came[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
     }
-    t->predicted = t->came = 5;
     t->patience = 16;
 }
 
@@ -208,8 +209,8 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
 /* Notes whether a node came whose path had this probability by the drafter that chose its place. */
 static void specdec__tune_predicted(specdec__tune_drafter *t, float probability, int came)
 {
-    t->predicted += (double)probability;
-    t->came += came;
+    t->predicted[specdec__tune_bin(probability)] += (double)probability;
+    t->came[specdec__tune_bin(probability)] += came;
 }
 
 /* Pairs of sums lose weight, once the first of them is above `enough`. */
@@ -233,7 +234,7 @@ static void specdec__tune_fade(specdec__tune *tune)
         specdec__tune_drafter *t = &tune->drafters[i];
 
         specdec__tune_fade_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_fade_pairs(&t->predicted, &t->came, 1, 20);
+        specdec__tune_fade_pairs(t->predicted, t->came, SPECDEC__TUNE_BINS, 1);
         specdec__tune_fade_pairs(t->share, t->taken, SPECDEC__TUNE_BINS, 1);
     }
 }
@@ -269,7 +270,8 @@ static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, i
 /* How probable it is that a node comes which its drafter chose for a path of this probability. */
 static double specdec__tune_path(const specdec__tune_drafter *t, float probability)
 {
-    const double p = (double)probability * t->came / t->predicted;
+    const int bin = specdec__tune_bin(probability);
+    const double p = (double)probability * t->came[bin] / t->predicted[bin];
 
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
