@@ -150,7 +150,7 @@ tests: $(TESTS)
 # Two at a time, the longest first, but for those that watch the clock.
 ALONE_TESTS = $(patsubst %,$(BUILD)/test_%$(EXE),async engine text)
 LONG_TESTS = tests/test_programs.sh $(patsubst %,$(BUILD)/test_%$(EXE),conformance triforce) tests/test_bindings.sh tests/test_files.sh
-BESIDE_TESTS = $(LONG_TESTS) $(filter-out $(ALONE_TESTS) $(LONG_TESTS),$(TESTS)) tests/test_parts.sh tests/test_real.sh tests/test_serve.sh
+BESIDE_TESTS = $(LONG_TESTS) $(filter-out $(ALONE_TESTS) $(LONG_TESTS),$(TESTS)) tests/test_parts.sh tests/test_real.sh tests/test_schemas.sh tests/test_serve.sh
 RUN_ALL = WATCH=$$PPID BUILD=$(BUILD) JOBS=2 sh tests/run.sh $(BESIDE_TESTS) -- $(ALONE_TESTS)
 
 # Two compilers at a time, unless it is said how many.

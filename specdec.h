@@ -34986,7 +34986,7 @@ typedef struct specdec__reads {
    and in a layer a convolution before and one behind both halves: with h what a half reads, c = conv h, it makes of
    rows x sums over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
 typedef struct specdec__block {
-    int size, first;               /* its tokens; the row that guesses at the one behind the root: 0, or 1 */
+    int size, first;               /* its tokens; the row of the draft token behind the root: 0, or 1 */
     int32_t mask;
     int taps, group;               /* of the convolutions, 0: there are none; dimensions that share weights */
     specdec__matrix markov_in, markov_out, trust;   /* (vocabulary, rank), (output rows, rank), (1, embedding + rank) */
@@ -48164,7 +48164,7 @@ SPECDEC__FOR_SPEED
  * 2025, arXiv 2502.14856). Copies of some rows lie side by side, to begin with those of the first tokens, since
  * vocabularies list what is frequent first, of single characters, and of ends. A token that a text has, and that they
  * lack, takes the place of a row that was not wanted for long (the clock algorithm). Whether drafts are made with them
- * or with the whole matrix is decided by what either was seen to take, and by the share of written tokens that they
+ * or with the whole matrix is decided by the measured times of both, and by the share of written tokens that they
  * lacked. No text depends on it.
  * ================================================================================================================== */
 
@@ -48321,7 +48321,7 @@ static void specdec__short_copy(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the rows (1) or with the whole matrix (0): as seen, or in proportion to the other's bytes. */
+/* Seconds of a level with the rows (1) or with the whole matrix (0): as measured, or in proportion to the other's bytes. */
 static double specdec__short_seconds(const specdec__short *s, int on)
 {
     const double row = (double)s->full->row_bytes;
@@ -49150,7 +49150,7 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
     m->known = SPECDEC__TAKE(arena, int, views);
     for (i = 0; m->known && i < views; i++)
         m->known[i] = -1;
-    if (m->state) /* the trial reads it before anything was told */
+    if (m->state) /* the trial reads states before any were received */
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
@@ -52084,7 +52084,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
                                              c->settings.allow);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
-    if (specdec__in_cluster(c)) /* before ranks other than 0 are told to draft nothing: all ranks have rows for it */
+    if (specdec__in_cluster(c)) /* before drafting is switched off on ranks other than 0: all ranks have as many rows */
         specdec__engine_tree_size(e);
     return SPECDEC_OK;
 }
@@ -52830,7 +52830,7 @@ static void specdec__engine_discard_pending(specdec *t)
 }
 
 /* The same where such children are; else the stock stays. */
-static void specdec__engine_unfork_child(specdec *t)
+static void specdec__engine_discard_children(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
@@ -58425,7 +58425,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_unfork_child(*fork); /* for its own children, the copy writes its stock anew */
+    specdec__engine_discard_children(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
 }
 
@@ -58599,7 +58599,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
                                      !specdec__stream_obeys(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
-    specdec__engine_unfork_child(t); /* children that fork later have the new settings, whatever was drafted before */
+    specdec__engine_discard_children(t); /* children that fork later have the new settings */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
         count = t->freed;
         memcpy(held, t->piece, count);
@@ -58817,7 +58817,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_unfork_child(t); /* nobody gets to where these children would fork off */
+            specdec__engine_discard_children(t); /* the text ends before the tokens where these children would fork */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)

@@ -2,7 +2,7 @@
 # sockets: what replies hold, hostile HTTP, then so many clients for so long, a third of which go away at random: texts are those of
 # single runs, memory stays flat, nothing is left behind. The last line counts; the status is 1 when something failed.
 import atexit, http.client, json, os, random, signal, socket, subprocess, sys, tempfile, threading, time
-from serve_check import check, report
+from driver_check import check, report
 from serve_template import with_template
 
 program, model = sys.argv[1:3]

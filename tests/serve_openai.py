@@ -1,7 +1,7 @@
 # serve_openai.py URL - drives a running serve with PyPI's openai: chat, streams, log-probabilities, embeddings, errors.
 import json, sys, typing
 import openai, pydantic
-from serve_check import check, report
+from driver_check import check, report
 
 client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
 

@@ -278,7 +278,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_unfork_child(*fork); /* for its own children, the copy writes its stock anew */
+    specdec__engine_discard_children(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
 }
 
@@ -452,7 +452,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
                                      !specdec__stream_obeys(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
-    specdec__engine_unfork_child(t); /* children that fork later have the new settings, whatever was drafted before */
+    specdec__engine_discard_children(t); /* children that fork later have the new settings */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
         count = t->freed;
         memcpy(held, t->piece, count);
@@ -670,7 +670,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_unfork_child(t); /* nobody gets to where these children would fork off */
+            specdec__engine_discard_children(t); /* the text ends before the tokens where these children would fork */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)

@@ -158,7 +158,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
                                              c->settings.allow);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
-    if (specdec__in_cluster(c)) /* before ranks other than 0 are told to draft nothing: all ranks have rows for it */
+    if (specdec__in_cluster(c)) /* before drafting is switched off on ranks other than 0: all ranks have as many rows */
         specdec__engine_tree_size(e);
     return SPECDEC_OK;
 }

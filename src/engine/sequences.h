@@ -235,7 +235,7 @@ static void specdec__engine_discard_pending(specdec *t)
 }
 
 /* The same where such children are; else the stock stays. */
-static void specdec__engine_unfork_child(specdec *t)
+static void specdec__engine_discard_children(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);

@@ -416,7 +416,7 @@ typedef struct specdec__reads {
    and in a layer a convolution before and one behind both halves: with h what a half reads, c = conv h, it makes of
    rows x sums over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
 typedef struct specdec__block {
-    int size, first;               /* its tokens; the row that guesses at the one behind the root: 0, or 1 */
+    int size, first;               /* its tokens; the row of the draft token behind the root: 0, or 1 */
     int32_t mask;
     int taps, group;               /* of the convolutions, 0: there are none; dimensions that share weights */
     specdec__matrix markov_in, markov_out, trust;   /* (vocabulary, rank), (output rows, rank), (1, embedding + rank) */

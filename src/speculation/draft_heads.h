@@ -84,7 +84,7 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
     m->known = SPECDEC__TAKE(arena, int, views);
     for (i = 0; m->known && i < views; i++)
         m->known[i] = -1;
-    if (m->state) /* the trial reads it before anything was told */
+    if (m->state) /* the trial reads states before any were received */
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 

@@ -5,7 +5,7 @@
  * 2025, arXiv 2502.14856). Copies of some rows lie side by side, to begin with those of the first tokens, since
  * vocabularies list what is frequent first, of single characters, and of ends. A token that a text has, and that they
  * lack, takes the place of a row that was not wanted for long (the clock algorithm). Whether drafts are made with them
- * or with the whole matrix is decided by what either was seen to take, and by the share of written tokens that they
+ * or with the whole matrix is decided by the measured times of both, and by the share of written tokens that they
  * lacked. No text depends on it.
  * ================================================================================================================== */
 
@@ -170,7 +170,7 @@ static void specdec__short_copy(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the rows (1) or with the whole matrix (0): as seen, or in proportion to the other's bytes. */
+/* Seconds of a level with the rows (1) or with the whole matrix (0): as measured, or in proportion to the other's bytes. */
 static double specdec__short_seconds(const specdec__short *s, int on)
 {
     const double row = (double)s->full->row_bytes;

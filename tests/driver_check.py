@@ -1,4 +1,4 @@
-# serve_check.py - counts promises, for the drivers of build/serve.
+# driver_check.py - counts promises, for the drivers of programs in Python.
 passed = failed = 0
 
 
