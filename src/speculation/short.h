@@ -170,7 +170,7 @@ static void specdec__short_copy(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the rows (1) or with the whole matrix (0): as measured, or in proportion to the other's bytes. */
+/* Seconds of a level with the rows (1) or with the whole matrix (0): measured, or in proportion to bytes. */
 static double specdec__short_seconds(const specdec__short *s, int on)
 {
     const double row = (double)s->full->row_bytes;
