@@ -74,8 +74,10 @@ static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judge
             specdec__ngram_extend(index, reader, j->text, j->count + i);
             specdec__ngram_learn(index, specdec__ngram_longest(index, reader), tail, known, !i, j->text[j->count + i]);
         }
-        specdec__recycle_keep(&index->recycling, tail, known, j->kernels,
-                              j->logits + (size_t)j->path[i] * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        if (j->logits)
+            specdec__recycle_keep(&index->recycling, tail, known, j->kernels,
+                                  j->logits + (size_t)j->path[i] * (size_t)j->vocab, j->vocab,
+                                  j->sampling->temperature);
     }
     for (node = 1; node < j->tree->n && j->whole; node++)
         if (!reached[node])
