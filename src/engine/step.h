@@ -386,8 +386,8 @@ static int specdec__engine_finds(specdec *t, int column)
 }
 
 /* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
-   constraint forces a token nothing is looked at. Else its mask comes first, unless noise alone chooses: then shifts of
-   logits are rounded by the best of all tokens, which is asked about, and the row is read whole if it may not follow. */
+   constraint forces a token nothing is looked at. Else its mask comes first, unless noise alone chooses: then logits
+   are rounded by the best of all tokens, which is asked about, and the row is read whole if that may not follow. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
