@@ -39509,10 +39509,13 @@ typedef struct specdec__mixes {
     float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
 } specdec__mixes;
 
-/* Bounds of logits in place of logits: see >>forward/screen. */
+/* What a step makes of rows of logits: the logits; bounds of them (see >>forward/screen); nothing, as no row will be
+   looked at. */
+enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
+
 typedef struct specdec__screen {
-    int asked;       /* whether whoever reads the rows of the steps to come knows what to do with bounds */
-    int bounds;      /* whether rows of the last step are bounds */
+    int asked;       /* the least that will do for whoever reads the rows of the steps to come */
+    int bounds;      /* what the last step made: 0: logits */
     float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
     int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
     uint64_t rows, read, whole; /* as in specdec_info */
@@ -39905,8 +39908,11 @@ static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, 
     return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
 }
 
-/* May the step under way make bounds of logits in place of logits? */
-SPECDEC__INLINE int specdec__screen_may(const specdec__context *c) { return c->screen.asked && c->output->bounds; }
+/* What the step under way makes of rows of logits. */
+SPECDEC__INLINE int specdec__screen_makes(const specdec__context *c)
+{
+    return c->screen.asked == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.asked;
+}
 
 /* norms (row_count, parts) of the columns that the output matrix is multiplied with, a thread's share. Where bounds
    could overflow they become no numbers, and so do the bounds. */
@@ -42816,7 +42822,8 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     }
 }
 
-/* A thread's share of the logits, or of their bounds: of rows[i] of x. Their states become rows of h. */
+/* A thread's share of the logits, or of their bounds, if any are wanted: of rows[i] of x. Their states become rows of
+   h in any case. */
 static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -42831,14 +42838,14 @@ static void specdec__forward_logits(void *argument, int thread)
     in.rows = c->rows;
     c->scratch[thread].half = 2 * m->layers;
     if (thread == 0)
-        c->screen.bounds = specdec__screen_may(c);
-    if (!specdec__screen_may(c)) {
+        c->screen.bounds = specdec__screen_makes(c);
+    if (specdec__screen_makes(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__pool_barrier(c->pool))
+    if (specdec__screen_makes(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_norms(c, thread);
     if (!specdec__pool_barrier(c->pool))
@@ -44252,6 +44259,7 @@ typedef struct specdec__settle_need {
     int altered;       /* the tokens that may be altered are among so many last of the text */
     float temperature;
     float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
+    const uint32_t *allowed; /* a bit for each token that may follow; NULL: all may */
 } specdec__settle_need;
 
 /* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
@@ -44260,7 +44268,7 @@ typedef struct specdec__settle_need {
 static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
-    specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty};
+    specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty, NULL};
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
     const int length = specdec__sampler_chain(s, chain), greedy = !(s->temperature > 0);
     int at = 0, window, i;
@@ -44314,8 +44322,19 @@ static int specdec__settle_scale(specdec__settling *w, int from, int end)
     return good;
 }
 
-/* Finds the `leaders` highest bounds, best first. Returns 0 if any bound is no number, or too large. */
-static int specdec__settle_lead(specdec__settling *w, int leaders)
+/* Bounds [from, end) of tokens that may not follow become -infinity. */
+static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed, int from, int end)
+{
+    int i;
+
+    for (i = from; i < end; i++)
+        if (!(allowed[i / 32] >> i % 32 & 1))
+            w->row[i] = specdec__float_from_bits(0xff800000u);
+}
+
+/* Finds the `leaders` highest bounds of tokens that may follow, best first; fewer, if these are all. Returns 0 if any
+   bound is no number, or too large. */
+static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_t *allowed)
 {
     specdec_candidate candidate;
     int i = 0, end;
@@ -44324,6 +44343,8 @@ static int specdec__settle_lead(specdec__settling *w, int leaders)
         end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
         if (!specdec__settle_scale(w, i, end))
             return 0;
+        if (allowed)
+            specdec__settle_forbid(w, allowed, i, end);
         if (w->count == leaders &&
             !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
             continue;
@@ -44333,12 +44354,14 @@ static int specdec__settle_lead(specdec__settling *w, int leaders)
             w->count = specdec__sample_insert(w->found, w->count, leaders, candidate);
         }
     }
-    return 1;
+    while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST))
+        w->count--;
+    return w->count > 0;
 }
 
 /* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
    for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
-   rounded. +infinity when fewer than k were found. */
+   rounded. Below all bounds when fewer than k were found. */
 static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
                                    const specdec__settle_list *lists, int list_count)
 {
@@ -44359,7 +44382,7 @@ static float specdec__settle_least(const specdec__settling *w, const specdec__se
             held = specdec__sample_insert(best, held, k, w->found[i]);
     }
     if (held < k)
-        return specdec__float_from_bits(0x7f800000u);
+        return -SPECDEC__SAMPLE_LARGEST;
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
@@ -44446,7 +44469,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     float least;
     int known;
 
-    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders))
+    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders, need->allowed))
         return 0;
     least = w->found[0].logit;
     specdec__settle_read(w, 0);
@@ -44467,7 +44490,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
 /* All logits of the last step are made. */
 static void specdec__settle_whole(specdec__context *c)
 {
-    c->screen.asked = 0;
+    c->screen.asked = SPECDEC__SCREEN_LOGITS;
     c->screen.whole++;
     c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
@@ -47943,7 +47966,7 @@ typedef struct specdec__judged {
     const specdec_sampling *sampling;
     const specdec_tree *tree;
     const int32_t *tokens;   /* (tree->n) */
-    const float *logits;     /* (tree->n, vocab) */
+    const float *logits;     /* (tree->n, vocab); NULL: nobody had to look at any */
     int vocab;
     const specdec__kernels *kernels;
     const int32_t *path;     /* (length): nodes that were reached, the root first: each has chosen a token */
@@ -50299,6 +50322,15 @@ static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_rea
     reader->streak_at = length + 1;
 }
 
+/* Keeps what the target found likely at a node, if that was computed. */
+static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
+                                         const specdec__judged *j, int node)
+{
+    if (j->logits)
+        specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
+                              j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+}
+
 /* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
 static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
 {
@@ -50314,15 +50346,13 @@ static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judge
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
             specdec__draft_ngram_learn(index, reader, &place, j->text, j->count + i);
-        specdec__recycle_keep(&index->recycling, place.tail, place.known, j->kernels,
-                              j->logits + (size_t)j->path[i] * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        specdec__draft_ngram_recycle(index, &place, j, j->path[i]);
     }
     for (node = 1; node < j->tree->n && j->whole; node++) {
         if (reached[node])
             continue;
         specdec__ngram_look(&place, j->tree, j->tokens, node, j->text, j->count);
-        specdec__recycle_keep(&index->recycling, place.tail, place.known, j->kernels,
-                              j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        specdec__draft_ngram_recycle(index, &place, j, node);
     }
 }
 
@@ -54738,49 +54768,62 @@ static int specdec__engine_stops(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether bounds will do for a sequence as far as its constraint goes: it is asked about the best candidates, and there
-   is nothing else by which any could be forbidden or altered. */
+/* Whether bounds will do for a sequence as far as its constraint goes: there is nothing else by which a token that it
+   allows could be forbidden or altered. */
 static int specdec__engine_asks(const specdec *t)
 {
     return !specdec__constrained_is(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
-            !specdec__sample_alters(&t->settings.sampling) && !specdec__sample_filters(&t->settings.sampling));
+            !specdec__sample_alters(&t->settings.sampling));
 }
 
-/* Whether bounds of logits will do for a step: see >>speculation/settle. */
+/* Whether a step looks at no logits of a sequence: it only reads, or its constraint forces the next token. */
+static int specdec__engine_forced(specdec *t)
+{
+    return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
+                                 specdec__constrained_is(specdec__stream_constrained(t)) &&
+                                 specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0);
+}
+
+/* What a step has to make of rows of logits: see >>speculation/settle. */
 static int specdec__engine_screens(specdec__engine *e)
 {
-    int i;
+    int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
-    if (e->config.screening == SPECDEC_SCREENING_OFF || !e->target.output->bounds || e->verify != specdec__forward ||
-        e->target.hooks)
-        return 0;
+    if (e->verify != specdec__forward || e->target.hooks)
+        return SPECDEC__SCREEN_LOGITS;
     for (i = 0; i < e->member_count; i++) {
-        const specdec *t = e->members[i];
+        specdec *t = e->members[i];
 
-        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            !specdec__engine_asks(t) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
-            return 0;
+        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
+            return SPECDEC__SCREEN_LOGITS;
+        forced = forced && specdec__engine_forced(t);
+        bounds = bounds && specdec__engine_asks(t) && specdec__settle_needs(&t->settings.sampling, t->count).k;
     }
+    if (forced)
+        return SPECDEC__SCREEN_NOTHING;
+    if (!bounds)
+        return SPECDEC__SCREEN_LOGITS;
     e->target.screen.left -= e->target.screen.left > 0;
-    return !e->target.screen.left;
+    return e->target.screen.left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether one of the best k candidates of a row may follow by the constraint: those that are no candidates then matter
-   to nobody. */
-static int specdec__engine_finds(specdec *t, int column, int k)
+/* Whether the best candidate of a row may follow by the constraint: those that are no candidates then matter to
+   nobody. */
+static int specdec__engine_finds(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
-    specdec_candidate best[SPECDEC__CONSTRAINED_ASKED + 1];
+    specdec_candidate best;
+    const int count = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens,
+                                          t->count, 1, &best);
 
-    k = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, k,
-                            best);
-    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, k, 1, best);
+    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
 /* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
-   constraint forces a token nothing is looked at. */
+   constraint forces a token nothing is looked at. Else its mask comes first, unless noise alone chooses: then logits
+   are rounded by the best of all tokens, which is asked about, and the row is read whole if that may not follow. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
@@ -54797,12 +54840,15 @@ static void specdec__engine_settle(specdec *t, int column)
 
     if (obeys && specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0)
         return;
-    need.k = obeys && !need.by_noise ? SPECDEC__CONSTRAINED_ASKED + 1 : need.k;
+    if (obeys && !need.by_noise) {
+        specdec__constrained_mask(&t->constrained, t->tokens, t->count);
+        need.allowed = t->constrained.masker->mask;
+    }
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && e->target.screen.bounds && !specdec__engine_finds(t, column, need.k))
+    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_finds(t, column))
         specdec__settle_whole(&e->target);
 }
 
@@ -54880,7 +54926,8 @@ static void specdec__engine_let_watch(specdec *t, int before)
     judged.tree = &t->merged.tree;
     judged.tokens = t->merged.tokens;
     judged.vocab = e->target_model->vocab_size;
-    judged.logits = e->target.logits + (size_t)t->row * (size_t)judged.vocab;
+    judged.logits = e->target.screen.bounds == SPECDEC__SCREEN_NOTHING
+                        ? NULL : e->target.logits + (size_t)t->row * (size_t)judged.vocab;
     judged.kernels = e->kernels;
     judged.path = t->path;
     judged.length = t->length;
@@ -55059,9 +55106,11 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
         specdec__ahead_begin(e->members[0]);
     e->target.screen.asked = specdec__engine_screens(e);
     s->result = e->verify(&e->target, &batch, &s->error);
-    if (e->target.screen.asked && e->target.screen.bounds)
+    if (e->target.screen.asked == SPECDEC__SCREEN_NOTHING && e->target.row_count)
+        e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
+    else if (e->target.screen.asked == SPECDEC__SCREEN_BOUNDS && e->target.screen.bounds)
         e->target.screen.saved += specdec__screen_bytes(&e->target, SPECDEC__PLANE_LOWER);
-    e->target.screen.asked = 0;
+    e->target.screen.asked = SPECDEC__SCREEN_LOGITS;
     e->target.threads = e->config.threads;
 }
 

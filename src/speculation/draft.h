@@ -87,7 +87,7 @@ typedef struct specdec__judged {
     const specdec_sampling *sampling;
     const specdec_tree *tree;
     const int32_t *tokens;   /* (tree->n) */
-    const float *logits;     /* (tree->n, vocab) */
+    const float *logits;     /* (tree->n, vocab); NULL: nobody had to look at any */
     int vocab;
     const specdec__kernels *kernels;
     const int32_t *path;     /* (length): nodes that were reached, the root first: each has chosen a token */

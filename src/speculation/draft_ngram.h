@@ -70,6 +70,15 @@ static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_rea
     reader->streak_at = length + 1;
 }
 
+/* Keeps what the target found likely at a node, if that was computed. */
+static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
+                                         const specdec__judged *j, int node)
+{
+    if (j->logits)
+        specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
+                              j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+}
+
 /* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
 static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
 {
@@ -85,15 +94,13 @@ static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judge
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
             specdec__draft_ngram_learn(index, reader, &place, j->text, j->count + i);
-        specdec__recycle_keep(&index->recycling, place.tail, place.known, j->kernels,
-                              j->logits + (size_t)j->path[i] * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        specdec__draft_ngram_recycle(index, &place, j, j->path[i]);
     }
     for (node = 1; node < j->tree->n && j->whole; node++) {
         if (reached[node])
             continue;
         specdec__ngram_look(&place, j->tree, j->tokens, node, j->text, j->count);
-        specdec__recycle_keep(&index->recycling, place.tail, place.known, j->kernels,
-                              j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        specdec__draft_ngram_recycle(index, &place, j, node);
     }
 }
 
