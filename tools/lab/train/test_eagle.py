@@ -23,7 +23,7 @@ BASE = test_heads.BASE
 def options(folder, programs, **others):
     """What eagle.py is told."""
     given = test_heads.options(folder, programs, out=os.path.join(folder, "eagle.gguf"), layers="0,1,2", width=64,
-                               size=32, queries=2, keys=1, feed_forward=96, rows=4, rate=6e-3, draft_vocab=600)
+                               size=32, queries=2, keys=1, feed_forward=96, rows=4, rate=6e-3, draft_vocab=600, borrow=False)
     given.__dict__.update(others)
     return given
 
