@@ -37180,12 +37180,14 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
 {
     specdec__arena nowhere = {NULL, 0, 0};
     const size_t tile_bytes = m->tile_bytes;
+    const int states = m->mixing.layers;
     int own[SPECDEC__SPANS];
     specdec_result result;
 
     memcpy(own, m->span_layers, sizeof own);
     result = specdec__model_layer(m, index, &nowhere, error);
     memcpy(m->span_layers, own, sizeof own);
+    m->mixing.layers = states;
     m->tile_bytes = tile_bytes;
     return result;
 }
@@ -38018,8 +38020,9 @@ SPECDEC__FOR_SPEED
  * wait: of these, and of nodes, only the inputs are kept. The next step applies what waits, in place or, if others have
  * a part in the slot, into another one; then it walks the nodes on copies. So a node that is rejected costs nothing,
  * and a state is read once and written once a step, whatever the width. Nodes that are certain to be committed (a
- * prompt) are applied at once: into another slot, which counts as soon as they are committed. So a step that ends early
- * leaves everything as it was.
+ * prompt) are applied at once: into another slot, which counts as soon as they are committed. A step that ends early
+ * has applied what waited, and nothing else: so lengths of states depend on which steps were begun, not on where they
+ * ended, and are the same on all ranks of a cluster, also on those without recurrent layers.
  *
  * A slot that a view no longer changes stays as a checkpoint for a while: there a view can be cut, and another one can
  * go on from there.
@@ -38029,13 +38032,11 @@ SPECDEC__FOR_SPEED
 typedef struct specdec__states {
     specdec__mixing mixing;
     int count, free_count; /* 0: the model has no states */
-    size_t bytes;          /* of a slot: of each layer, two windows (taps - 1, channels), then (heads, rows, values) */
+    size_t bytes;          /* of a slot: of each layer here, two windows (taps - 1, channels), (heads, rows, values) */
     unsigned char *memory; /* (count, bytes) */
     int *free;             /* (free_count) */
     int *views;            /* (count): how often views name a slot */
     unsigned char *half;   /* (count): which of the two windows counts */
-    unsigned char *partly; /* (count): a step in which what waits was applied in place has ended early; then */
-    unsigned char *done;   /* (count, layers, heads): to which heads it was applied */
     int every;             /* tokens between checkpoints, at least */
     int most;              /* checkpoints of a view */
     size_t node;           /* floats of the kept inputs of a node: (layers, kept) */
@@ -38084,7 +38085,7 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!mixing->layers)
+    if (!mixing->kind)
         return;
     s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->most = specdec__min_int(length / s->every, 1 << 12);
@@ -38095,9 +38096,6 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
     s->free = SPECDEC__TAKE(arena, int, s->count);
     s->views = SPECDEC__TAKE(arena, int, s->count);
     s->half = SPECDEC__TAKE(arena, unsigned char, s->count);
-    s->partly = SPECDEC__TAKE(arena, unsigned char, s->count);
-    s->done = (unsigned char *)specdec__arena_take(arena, (size_t)s->count,
-                                                   (size_t)mixing->layers * (size_t)mixing->heads, 1);
     for (i = 0; s->free && i < s->count; i++)
         s->free[s->free_count++] = s->count - 1 - i;
 }
@@ -38109,7 +38107,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 
     memset(state, 0, sizeof *state);
     state->next.slot = -1;
-    if (!s->mixing.layers)
+    if (!s->mixing.kind)
         return;
     state->room = s->most + 2;
     state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
@@ -38131,12 +38129,6 @@ SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
 SPECDEC__INLINE float *specdec__states_at(const specdec__states *s, int slot)
 {
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
-}
-
-/* Which heads of a slot what waits was applied to. */
-SPECDEC__INLINE unsigned char *specdec__states_done(const specdec__states *s, int slot)
-{
-    return s->done + (size_t)slot * (size_t)s->mixing.layers * (size_t)s->mixing.heads;
 }
 
 /* The inputs at a place, of one layer. */
@@ -38165,7 +38157,7 @@ static int specdec__states_take(specdec__states *s)
         return -1;
     slot = s->free[--s->free_count];
     s->views[slot] = 1;
-    s->half[slot] = s->partly[slot] = 0;
+    s->half[slot] = 0;
     return slot;
 }
 
@@ -38265,41 +38257,34 @@ static int specdec__state_keep(specdec__state *state, specdec__states *s, const 
     return 1;
 }
 
-/* The last point at or before a length of which the state is whole; -1: there is none but the beginning. */
-static int specdec__state_find(const specdec__state *state, const specdec__states *s, int length)
+/* The last point at or before a length; -1: there is none but the beginning. */
+static int specdec__state_find(const specdec__state *state, int length)
 {
     int i = state->count - 1;
 
-    while (i >= 0 && (state->point[i].length > length || s->partly[state->point[i].slot]))
+    while (i >= 0 && state->point[i].length > length)
         i--;
     return i;
 }
 
 /* The longest beginning, of at most `length` tokens, of which a view still has the state. */
-static int specdec__state_reach(const specdec__state *state, const specdec__states *s, int length)
+static int specdec__state_reach(const specdec__state *state, int length)
 {
-    const specdec__point now = specdec__state_now(state);
-    int i;
+    const int now = specdec__state_now(state).length, i = specdec__state_find(state, length);
 
-    if (length >= now.length && (now.slot < 0 || !s->partly[now.slot] || length >= now.length + state->waiting))
-        return specdec__min_int(length, now.length + state->waiting);
-    i = specdec__state_find(state, s, length);
+    if (length >= now)
+        return specdec__min_int(length, now + state->waiting);
     return i < 0 ? 0 : state->point[i].length;
 }
 
 /* Cuts a view's states to a length that specdec__state_reach has returned. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
-    const specdec__point now = specdec__state_now(state);
+    const int now = specdec__state_now(state).length;
 
     specdec__state_unreserve(state, s);
-    if (length >= now.length && (now.slot < 0 || !s->partly[now.slot] || length >= now.length + state->waiting)) {
-        state->waiting = length - now.length;
-        return;
-    }
-    state->waiting = 0;
-    while (state->count && (state->point[state->count - 1].length > length ||
-                            s->partly[state->point[state->count - 1].slot]))
+    state->waiting = specdec__max_int(length - now, 0);
+    while (state->count && state->point[state->count - 1].length > length)
         specdec__states_part(s, state->point[--state->count].slot, -1);
 }
 
@@ -38315,16 +38300,11 @@ static void specdec__state_place(specdec__state *state, specdec__states *s, int 
 
 /* How many of another view's first `length` tokens a view can take over: the other one's states, and what waits behind
    them, if there is room for that. */
-static int specdec__state_shares(const specdec__state *state, const specdec__state *other, const specdec__states *s,
-                                 int length)
+static int specdec__state_shares(const specdec__state *state, const specdec__state *other, int length)
 {
-    const int reach = specdec__state_reach(other, s, length), now = specdec__state_now(other).length;
+    const int reach = specdec__state_reach(other, length), now = specdec__state_now(other).length;
 
-    if (reach <= now)
-        return reach;
-    if (specdec__state_now(other).slot >= 0 && s->partly[specdec__state_now(other).slot])
-        return specdec__state_reach(other, s, now - 1);
-    return now + specdec__min_int(reach - now, state->places / 2);
+    return reach <= now ? reach : now + specdec__min_int(reach - now, state->places / 2);
 }
 
 /* A view without states takes over those of another one for its first `length` tokens, as specdec__state_shares says.
@@ -38335,8 +38315,6 @@ static void specdec__state_share(specdec__state *state, specdec__states *s, cons
 
     specdec__state_cut(state, s, 0);
     for (i = 0; i < other->count && other->point[i].length <= length; i++) {
-        if (s->partly[other->point[i].slot])
-            continue;
         state->point[state->count++] = other->point[i];
         specdec__states_part(s, other->point[i].slot, 1);
     }
@@ -38743,7 +38721,7 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
    states; none where a window would reach pages that were given back. */
 static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = kv->states.count ? specdec__state_reach(&view->state, &kv->states, end) : end;
+    end = kv->states.count ? specdec__state_reach(&view->state, end) : end;
     return specdec__view_holds_all(view, kv, end) ? end : 0;
 }
 
@@ -39092,7 +39070,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     if (kv->states.count) {
         if (from || view->length)
             return 0;
-        count = specdec__state_shares(&view->state, &other->state, &kv->states, count);
+        count = specdec__state_shares(&view->state, &other->state, count);
         specdec__state_share(&view->state, &kv->states, &other->state, count);
     }
     end = from + count;
@@ -39466,8 +39444,11 @@ struct specdec__context;
 /* What is called in each step of a model that is a part of one. */
 typedef struct specdec__forward_hooks {
     void (*between)(struct specdec__context *c); /* before each layer */
-    /* Runs the layers behind the last one, and hands out the rows of the batch. NULL: nobody does. */
-    specdec_result (*beyond)(struct specdec__context *c, specdec_error *error);
+    /* Before a batch that is prepared changes any state; its error is that of the step. NULL: nothing. */
+    specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
+    /* Runs the layers behind the last one, and hands out the rows of the batch; or, where that has ended early with a
+       result, lets those behind know, and returns that. NULL: nobody does. */
+    specdec_result (*beyond)(struct specdec__context *c, specdec_result result, specdec_error *error);
 } specdec__forward_hooks;
 
 /* A row of a step of recurrent layers: a token that waits to be applied to the state, or a node. */
@@ -39500,6 +39481,8 @@ typedef struct specdec__mixes {
     specdec__mix_step *step, *stack;
     specdec__mix_part *part;       /* (parts) */
     int rows, steps, parts;
+    int room;                      /* for rows */
+    unsigned char *done;           /* (layers, parts, heads + 1): what a layer's step has done: see forward_mix */
     int *of;                       /* (most): the row of a node */
     int raw_stride, made_stride, inner;
     float *raw;                    /* (n, raw_stride): what the first matrices make */
@@ -39700,12 +39683,17 @@ static void specdec__context_mix(specdec__context *c, const specdec__room *room,
     c->mix.raw_stride = specdec__forward_stride(m->row);
     c->mix.inner = specdec__forward_stride(m->inner);
     c->mix.made_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->mix.room = rows < 1 << 30 ? (int)rows : 1 << 30;
     c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
     c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
     c->mix.stack = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
     c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->views, c->most));
+    c->mix.done = (unsigned char *)specdec__arena_take(
+        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->views, c->most)),
+        (size_t)m->heads + 1, 1);
     c->mix.of = SPECDEC__TAKE(arena, int, c->most);
-    c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
+    if (m->layers)
+        c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
     c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
     c->mix.unit = SPECDEC__TAKE(arena, float, 2 * m->rows);
     if (c->model->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
@@ -39804,7 +39792,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
-    if (model->mixing.layers)
+    if (model->mixing.kind)
         specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
@@ -41561,21 +41549,14 @@ static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *pa
    0 when there is none. */
 static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *part)
 {
-    specdec__states *s = &c->kv.states;
-    const specdec__mixing *m = &s->mixing;
+    const specdec__states *s = &c->kv.states;
 
     part->from = specdec__state_now(&part->view->state).slot;
     part->to = -1;
     if (!part->waiting && !part->certain)
         return 1;
-    if (!part->certain && part->from >= 0 && s->views[part->from] == 1) {
-        part->to = part->from;
-        if (!s->partly[part->to])
-            memset(specdec__states_done(s, part->to), 0, (size_t)m->layers * (size_t)m->heads);
-        s->partly[part->to] = 1;
-        return 1;
-    }
-    part->to = specdec__kv_take_state(&c->kv);
+    part->to = !part->certain && part->from >= 0 && s->views[part->from] == 1 ? part->from
+                                                                               : specdec__kv_take_state(&c->kv);
     return part->to >= 0;
 }
 
@@ -41591,7 +41572,8 @@ static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *
 
     if (i >= batch->done)
         specdec__state_unreserve(state, &c->kv.states);
-    if (specdec__state_now(state).length + state->waiting != view->length)
+    if (specdec__state_now(state).length + state->waiting != view->length ||
+        state->waiting > m->room - m->rows - (batch->n - i))
         return 0;
     part->view = view;
     part->first = m->rows;
@@ -41626,69 +41608,6 @@ static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *
     specdec__forward_mix_walk(c, part, first);
     m->parts += specdec__forward_mix_slots(c, part);
     return part->to >= 0 || !(part->waiting || part->certain);
-}
-
-/* What comes of a step, for the states of its views: they are what it has written, or what they were. */
-static void specdec__forward_mix_end(specdec__context *c, int done)
-{
-    specdec__states *s = &c->kv.states;
-    int i;
-
-    for (i = 0; i < c->mix.parts; i++) {
-        const specdec__mix_part *part = &c->mix.part[i];
-        specdec__state *state = &part->view->state;
-        specdec__point point;
-
-        if (part->to < 0)
-            continue;
-        point.length = part->view->length + part->certain;
-        point.slot = part->to;
-        point.certain = part->certain > 0;
-        if (!done && part->to != part->from)
-            specdec__states_part(s, part->to, -1);
-        else if (done && part->certain)
-            state->next = point;
-        else if (done) {
-            if (part->to == part->from) {
-                s->partly[part->to] = 0;
-                s->half[part->to] ^= 1;
-                state->point[state->count - 1].length = point.length;
-            } else {
-                specdec__state_advance(state, s, point);
-            }
-            specdec__state_applied(state);
-        }
-    }
-    c->mix.parts = 0;
-    for (i = 0; i < c->threads; i++) {
-        s->read += c->scratch[i].state_read;
-        s->written += c->scratch[i].state_written;
-        c->scratch[i].state_read = c->scratch[i].state_written = 0;
-    }
-}
-
-/* Lays out the rows of a batch whose views have states. */
-static specdec_result specdec__forward_mix_prepare(specdec__context *c, const specdec__batch *batch,
-                                                   specdec_error *error)
-{
-    int i, k, fine = 1;
-
-    c->mix.rows = c->mix.parts = c->mix.steps = 0;
-    for (i = 0; i < batch->n && fine; i++) {
-        int fresh = 0;
-
-        for (k = 0; k < i && batch->views[k] != batch->views[i]; k++)
-            continue;
-        if (k < i)
-            continue;
-        for (k = i; k < batch->n && !fresh; k++)
-            fresh = k >= batch->done && batch->views[k] == batch->views[i];
-        fine = !fresh || specdec__forward_mix_view(c, batch, i);
-    }
-    if (fine)
-        return SPECDEC_OK;
-    specdec__forward_mix_end(c, 0);
-    return specdec__fail(error, SPECDEC_ERROR_FULL, "the state of a sequence is not there");
 }
 
 SPECDEC__FOR_SPEED
@@ -41840,10 +41759,9 @@ static void specdec__forward_mix_head(specdec__context *c, int thread, const spe
     const size_t size = specdec__mixing_head(&s->mixing), bytes = size * sizeof(float);
     const size_t at = (size_t)layer->state * specdec__state_layer(&s->mixing) + 2 * specdec__mixing_window(&s->mixing) +
                       (size_t)head * size;
-    const size_t unit = (size_t)layer->state * (size_t)s->mixing.heads + (size_t)head;
     float *from = part->from < 0 ? NULL : specdec__states_at(s, part->from) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
-    int i, applied = from && s->partly[part->from] && specdec__states_done(s, part->from)[unit];
+    int i;
 
     scratch->state_read += from ? bytes : 0;
     if (part->to >= 0) {
@@ -41852,10 +41770,8 @@ static void specdec__forward_mix_head(specdec__context *c, int thread, const spe
             memcpy(base, from, bytes);
         else if (!from)
             memset(base, 0, bytes);
-        for (i = part->first + (applied ? part->waiting : 0); i <= part->base; i++)
+        for (i = part->first; i <= part->base; i++)
             specdec__forward_mix_apply(c, layer, head, i, base);
-        if (part->to == part->from)
-            specdec__states_done(s, part->to)[unit] = 1;
         scratch->state_written += bytes;
     }
     for (i = part->walk; i < part->walk + part->walks; i++) {
@@ -41945,12 +41861,14 @@ static int specdec__forward_mix_first(specdec__context *c, int thread, const spe
     return specdec__pool_barrier(c->pool);
 }
 
-/* h = what a recurrent layer makes of c->mix.raw, which its matrices have made. Returns 1 when cancelled. */
+/* h = what a recurrent layer makes of c->mix.raw, which its matrices have made. Of units (part, head or what is kept)
+   that are done nothing is done again. Returns 1 when cancelled. */
 static int specdec__forward_mix(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
     int items = c->mix.parts * units, from, end = 0;
+    unsigned char *done = c->mix.done + (size_t)layer->state * (size_t)items;
 
     if (specdec__forward_mix_first(c, thread, layer))
         return 1;
@@ -41958,10 +41876,13 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
         for (; from < end; from++) {
             const specdec__mix_part *part = &c->mix.part[from / units];
 
+            if (done[from])
+                continue;
             if (from % units < m->heads)
                 specdec__forward_mix_head(c, thread, part, layer, from % units);
             else
                 specdec__forward_mix_keep(c, thread, part, layer);
+            done[from] = 1;
         }
     if (specdec__pool_barrier(c->pool))
         return 1;
@@ -41974,6 +41895,115 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
             specdec__forward_mix_gate(c, layer, from / groups, from % groups, m->inner / groups);
     return specdec__pool_barrier(c->pool);
 }
+
+SPECDEC__FOR_SIZE
+
+static void specdec__forward_mix_settle_layers(void *argument, int thread)
+{
+    specdec__context *c = (specdec__context *)argument;
+    int i;
+
+    for (i = 0; i < c->model->layers; i++)
+        if (c->model->layer[i].state >= 0)
+            specdec__forward_mix(c, thread, &c->model->layer[i]);
+}
+
+/* A step has ended early, or is not run at all: what waited is applied where it was not yet, and nothing else. That
+   takes as long as states are read, and is not cancelled. */
+static void specdec__forward_mix_settle(specdec__context *c)
+{
+    specdec__mixes *m = &c->mix;
+    int *cancel = c->pool->cancel, never = 0, n = c->n, applies = 0, i, k;
+
+    for (i = 0; i < m->parts; i++) {
+        specdec__mix_part *part = &m->part[i];
+
+        if (part->certain) {
+            specdec__states_part(&c->kv.states, part->to, -1);
+            part->to = -1;
+            part->waiting = 0;
+        }
+        for (k = part->first + part->waiting; k < (i + 1 < m->parts ? part[1].first : m->rows); k++)
+            m->row[k].node = -1;
+        for (k = part->first; k < (i + 1 < m->parts ? part[1].first : m->rows); k++)
+            m->row[k].weight = 0;
+        part->walks = 0;
+        applies |= part->to >= 0;
+    }
+    if (!applies || !c->kv.states.mixing.layers)
+        return;
+    c->n = 0;
+    c->pool->cancel = &never;
+    specdec__pool_run(c->pool, c->threads, specdec__forward_mix_settle_layers, c);
+    c->pool->cancel = cancel;
+    c->n = n;
+}
+
+/* What comes of a step, for the states of its views: they have what waited, and what is certain if it is done. */
+static void specdec__forward_mix_end(specdec__context *c, int done)
+{
+    specdec__states *s = &c->kv.states;
+    int i;
+
+    if (!done)
+        specdec__forward_mix_settle(c);
+    for (i = 0; i < c->mix.parts; i++) {
+        const specdec__mix_part *part = &c->mix.part[i];
+        specdec__state *state = &part->view->state;
+        specdec__point point;
+
+        if (part->to < 0)
+            continue;
+        point.length = part->view->length + part->certain;
+        point.slot = part->to;
+        point.certain = part->certain > 0;
+        if (part->certain) {
+            state->next = point;
+            continue;
+        }
+        if (part->to == part->from) {
+            s->half[part->to] ^= 1;
+            state->point[state->count - 1].length = point.length;
+        } else {
+            specdec__state_advance(state, s, point);
+        }
+        specdec__state_applied(state);
+    }
+    c->mix.parts = 0;
+    for (i = 0; i < c->threads; i++) {
+        s->read += c->scratch[i].state_read;
+        s->written += c->scratch[i].state_written;
+        c->scratch[i].state_read = c->scratch[i].state_written = 0;
+    }
+}
+
+/* Lays out the rows of a batch whose views have states. */
+static specdec_result specdec__forward_mix_prepare(specdec__context *c, const specdec__batch *batch,
+                                                   specdec_error *error)
+{
+    const specdec__mixing *m = &c->kv.states.mixing;
+    int i, k, fine = 1;
+
+    c->mix.rows = c->mix.parts = c->mix.steps = 0;
+    for (i = 0; i < batch->n && fine; i++) {
+        int fresh = 0;
+
+        for (k = 0; k < i && batch->views[k] != batch->views[i]; k++)
+            continue;
+        if (k < i)
+            continue;
+        for (k = i; k < batch->n && !fresh; k++)
+            fresh = k >= batch->done && batch->views[k] == batch->views[i];
+        fine = !fresh || specdec__forward_mix_view(c, batch, i);
+    }
+    memset(c->mix.done, 0, (size_t)m->layers * (size_t)c->mix.parts * (size_t)(m->heads + 1));
+    if (fine)
+        return SPECDEC_OK;
+    specdec__forward_mix_end(c, 0);
+    return specdec__fail(error, SPECDEC_ERROR_FULL, "the state of a sequence is not there");
+}
+
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>forward/block: dynamic convolutions over the rows of a block: see specdec__block.
@@ -42992,7 +43022,17 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
         c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
     c->first = batch->done;
     c->n = batch->n - batch->done;
-    return c->kv.states.count ? specdec__forward_mix_prepare(c, batch, error) : SPECDEC_OK;
+    return SPECDEC_OK;
+}
+
+/* Of a batch that nobody wants: its nodes get their places, and states what waited for a step. */
+static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+{
+    specdec_result result = specdec__forward_prepare(c, batch, error);
+
+    if (!result && c->kv.states.count && (result = specdec__forward_mix_prepare(c, batch, error)) == SPECDEC_OK)
+        specdec__forward_mix_end(c, 0);
+    return result;
 }
 
 /* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
@@ -43002,18 +43042,21 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
 
+    if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
+        result = c->hooks->begin(c, error);
+    if (!result && c->kv.states.count)
+        result = specdec__forward_mix_prepare(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     if (c->kv.states.count)
         specdec__forward_mix_end(c, !result);
-    if (result)
-        return result;
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
-        return SPECDEC_OK;
-    result = specdec__forward_sound(c, 0, c->n, error);
-    return result ? result : c->hooks->beyond(c, error);
+        return result;
+    if (!result)
+        result = specdec__forward_sound(c, 0, c->n, error);
+    return c->hooks->beyond(c, result, error);
 }
 
 /* The first n nodes in the context's own arrays as a batch that wants every row. */
@@ -45852,6 +45895,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
 #define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
 #define SPECDEC__NGRAM_LATER       5   /* of these: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_STREAKS     3     /* a source is trusted more, the more tokens in a row were foreseen */
 #define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
 #define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
 #define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
@@ -45874,16 +45918,27 @@ typedef struct specdec__ngram_run {
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
-    int32_t run;   /* the longest run that may be continued; until the offer is taken, the one before it */
+    int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
+    int32_t streak; /* of likeliest tokens that the path ends with */
     int32_t order; /* of making; settles equal probabilities */
 } specdec__ngram_offer;
 
 /* How often a source was right, of how many times that it was asked. Sources are the root's row (0), contexts of so
    many tokens, and rows behind contexts of one token and of more. Evidence: the context had one continuation, once,
-   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens. */
+   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens.
+   Streaks: of the tokens before, none, the last one to three or more were what had been thought likeliest. */
 typedef struct specdec__ngram_trust {
     float right, tried;
 } specdec__ngram_trust;
+
+/* Where a continuation is looked for: behind a path. */
+typedef struct specdec__ngram_place {
+    int32_t run; /* the longest run that the path ends with, and that may be continued */
+    int streak;  /* tokens in a row, up to here, that had been thought likeliest */
+    int root;    /* 1: behind the text's last token */
+    int known;   /* tokens in tail */
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
+} specdec__ngram_place;
 
 /* Tokens that may follow, by the source of each: those of a stage add up to a share of 1, if all are listed. */
 typedef struct specdec__ngram_item {
@@ -45898,6 +45953,7 @@ typedef struct specdec__ngram_list {
         int end; /* in items */
     } stages[SPECDEC__NGRAM_SOURCES];
     int count, stage_count;
+    int streak; /* which trust counts */
 } specdec__ngram_list;
 
 /* What a tree shall be like. */
@@ -45912,6 +45968,7 @@ typedef struct specdec__ngram_wish {
 typedef struct specdec__ngram_reader {
     const int32_t *text; /* the caller's: what was counted stays as it is until it is taken back */
     int from, length;
+    int streak, streak_at; /* tokens in a row that had been thought likeliest, where the text was so long */
     int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run that is the text's last k tokens */
 } specdec__ngram_reader;
 
@@ -45938,7 +45995,7 @@ typedef struct specdec__ngram {
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
-    specdec__ngram_trust trust[SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
+    specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
     specdec__ngram_reader past;     /* where history is indexed anew */
 } specdec__ngram;
 
@@ -45948,6 +46005,7 @@ static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
     int k;
 
     reader->from = reader->length = from;
+    reader->streak = reader->streak_at = 0;
     for (k = 1; k <= SPECDEC__NGRAM_CONTEXT_MAX; k++)
         reader->active[k] = -1;
     reader->active[0] = 0;
@@ -45970,7 +46028,8 @@ static void specdec__ngram_clear(specdec__ngram *index)
 static void specdec__ngram_begin_trust(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
-    int i, k;
+    static const float doubt[SPECDEC__NGRAM_STREAKS] = {1, 0.5f, 0.25f};
+    int i, k, streak;
 
     for (i = 0; i < SPECDEC__NGRAM_SOURCES; i++)
         for (k = 0; k < SPECDEC__NGRAM_EVIDENCE; k++) {
@@ -45980,8 +46039,10 @@ static void specdec__ngram_begin_trust(specdec__ngram *index)
                 share = 0.15f;
             else if (i >= SPECDEC__NGRAM_ROWS)
                 share = 0.4f;
-            index->trust[i][k].tried = 4;
-            index->trust[i][k].right = 4 * share;
+            for (streak = 0; streak < SPECDEC__NGRAM_STREAKS; streak++) {
+                index->trust[streak][i][k].tried = 4;
+                index->trust[streak][i][k].right = 4 * (1 - doubt[streak] * (1 - share));
+            }
         }
 }
 
@@ -46394,7 +46455,7 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
         evidence = specdec__min_int(total, 3) - 1;
     else
         evidence = 2 * most >= total ? 3 : 4;
-    specdec__ngram_close(list, from, (float)total, &index->trust[depth][evidence]);
+    specdec__ngram_close(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
 /* Lists what the target found likeliest as a stage, but for what is listed already, and one token more. */
@@ -46415,29 +46476,30 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
     specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
 }
 
-/* Lists what may follow a path whose longest run is `run` and whose last tokens, newest first, are tail (known), in
-   stages: after the longest context, what only the next shorter one adds, and so on; what the target found likeliest
-   there; behind the root, what it found likely in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets its
-   part of what those before it have left, by how often it was right so far. */
-static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, int32_t run,
-                                    const int32_t *tail, int known, int root)
+/* Lists what may follow a path in stages: after the longest context, what only the next shorter one adds, and so on;
+   what the target found likeliest there; behind the root, what it found likely in the root's place (LogitSpec, arXiv
+   2507.01449). Each stage gets its part of what those before it have left, by how often it was right so far. */
+static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, const specdec__ngram_place *place)
 {
+    const specdec__recycling *r = &index->recycling;
     const specdec__recycled *row;
+    int32_t run = place->run;
     int length, kinds = 0, from = 0, i, k;
     float left = 1;
 
     list->count = list->stage_count = 0;
+    list->streak = place->streak < 4 ? place->streak > 0 : 2;
     for (; run > 0; run = index->runs[run].suffix) {
         if (index->runs[run].total > 0 && index->runs[run].kinds != kinds)
             specdec__ngram_list_run(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
-    row = specdec__recycle_find(&index->recycling, tail, known, &length);
+    row = specdec__recycle_find(r, place->tail, place->known, &length);
     if (row)
-        specdec__ngram_list_row(list, row, -1, index->trust[SPECDEC__NGRAM_ROWS + (length > 1)]);
-    row = root && known > 1 ? specdec__recycle_find(&index->recycling, tail + 1, known - 1, &length) : NULL;
+        specdec__ngram_list_row(list, row, -1, index->trust[list->streak][SPECDEC__NGRAM_ROWS + (length > 1)]);
+    row = place->root && place->known > 1 ? specdec__recycle_find(r, place->tail + 1, place->known - 1, &length) : NULL;
     if (row)
-        specdec__ngram_list_row(list, row, tail[0], index->trust[0]);
+        specdec__ngram_list_row(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
         const float right = list->stages[k].trust->right / list->stages[k].trust->tried;
 
@@ -46448,14 +46510,14 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
     }
 }
 
-/* Learns from the token that followed a path by how much stages can be trusted. */
-static void specdec__ngram_learn(specdec__ngram *index, int32_t run, const int32_t *tail, int known, int root,
-                                 int32_t token)
+/* Learns from the token that followed a path by how much stages can be trusted. Returns whether it was thought the
+   likeliest. */
+static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
-    int k, at, right = 0;
+    int k, at, best = 0, right = 0;
 
-    specdec__ngram_list_all(index, &list, run, tail, known, root);
+    specdec__ngram_list_all(index, &list, place);
     at = specdec__ngram_known(&list, token);
     for (k = 0; k < list.stage_count && !right; k++) {
         specdec__ngram_trust *trust = list.stages[k].trust;
@@ -46468,6 +46530,9 @@ static void specdec__ngram_learn(specdec__ngram *index, int32_t run, const int32
             trust->right *= 0.98f;
         }
     }
+    for (k = 1; k < list.count; k++)
+        best = list.items[k].probability > list.items[best].probability ? k : best;
+    return at >= 0 && at == best;
 }
 
 /* Tokens that noise lifts are more probable than others, where the target chooses with the same noise. It lifts a
@@ -46541,24 +46606,26 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
         list->items[k] = item;
         offer.token = item.token;
         offer.probability = from->probability * item.probability;
+        offer.streak = k ? 0 : from->streak + 1;
         if (!(offer.probability > least))
             return;
         specdec__ngram_push(index, offer);
     }
 }
 
-/* The last tokens of a path through a tree, newest first, into tail[SPECDEC__RECYCLE_CONTEXT + 1]. text[length] ends
-   with the root. Returns how many there are. */
-static int specdec__ngram_tail(int32_t *tail, const specdec_tree *tree, const int32_t *tokens, int node,
-                               const int32_t *text, int length)
+/* The place behind a node: of a tree behind text[length], which ends with the root. Its run and streak are the
+   caller's. */
+static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
+                                const int32_t *text, int length)
 {
     int n = 0;
 
+    place->root = !node;
     for (; node > 0 && n <= SPECDEC__RECYCLE_CONTEXT; node = tree->parents[node])
-        tail[n++] = tokens[node];
+        place->tail[n++] = tokens[node];
     for (; length > 0 && n <= SPECDEC__RECYCLE_CONTEXT; length--)
-        tail[n++] = text[length - 1];
-    return n;
+        place->tail[n++] = text[length - 1];
+    place->known = n;
 }
 
 /* The longest run that a reader's text ends with, and that may be continued. */
@@ -46582,7 +46649,7 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
     const int n = wish->n;
     specdec__ngram_offer offer;
     specdec__ngram_list list;
-    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
+    specdec__ngram_place place;
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
         wish->d < 1 || !(wish->least >= 0.0f))
@@ -46595,6 +46662,7 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
     offer.run = specdec__ngram_longest(index, reader);
     offer.probability = 1.0f;
     offer.parent = -1;
+    offer.streak = reader->streak_at == reader->length ? reader->streak : 0;
     index->offer_count = index->offer_order = 0;
     for (tree->n = 0;; offer = specdec__ngram_take(index)) {
         int node = tree->n++;
@@ -46606,9 +46674,10 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
             offer.run = specdec__ngram_step(index, offer.run, offer.token);
         }
         if (offer.depth + 1 < wish->d && node + 1 < n) {
-            const int known = specdec__ngram_tail(tail, tree, tokens, node, reader->text, reader->length);
-
-            specdec__ngram_list_all(index, &list, offer.run, tail, known, !node);
+            specdec__ngram_look(&place, tree, tokens, node, reader->text, reader->length);
+            place.run = offer.run;
+            place.streak = offer.streak;
+            specdec__ngram_list_all(index, &list, &place);
             if (wish->coupled)
                 specdec__ngram_lift(&list, specdec__sample_noise_row(wish->seed,
                                                                      (uint64_t)(reader->length + offer.depth)));
@@ -47891,11 +47960,12 @@ typedef struct specdec__proposal {
     specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
     float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
     int grows;            /* the tree is extended level by level, else filled */
+    int shares;           /* candidates have shares, which tell how probable they are; else their ranks tell */
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1 where nothing is proposed */
     int32_t *depth;       /* (capacity): root 0 */
     unsigned char *extended; /* (capacity): what may follow a candidate is known */
-    float *share;         /* (capacity): of a candidate among those behind the same node, by the drafter */
+    float *share;         /* (capacity): how probable a candidate is behind its parent, by the drafter */
     float *probability;   /* (capacity): of the path from the root */
     int level;            /* where the newest level of a tree that grows begins */
     int ran;              /* candidates that were extended before, the root aside */
@@ -47961,7 +48031,7 @@ typedef struct specdec__drafter_kind {
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
     /* Proposes a token for each node of proposal->tree, whose levels lie one behind the other. A drafter that costs
-       nothing also chooses the tree, its likeliest nodes first, and says how probable their paths are. */
+       nothing also chooses the tree and says how probable each node is behind its parent. */
     specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
     /* Appends what may follow each of proposal->chosen[count], with its shares. The root comes first, alone; a
        candidate comes once, after its parent. Or: its trees do not grow. */
@@ -50254,7 +50324,7 @@ static void specdec__draft_ngram_obey(specdec__proposal *p)
             continue;
         specdec__tree_put(&p->tree, n, parent, specdec__tree_rank(&p->tree, n, parent));
         p->tokens[n] = p->tokens[i];
-        p->probability[n] = p->probability[i];
+        p->share[n] = p->share[i];
         p->depth[n] = p->depth[parent] + 1;
         now[i] = n++;
     }
@@ -50268,6 +50338,7 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     specdec__ngram_reader *reader = &index->readers[p->at];
     specdec__ngram_wish wish;
     specdec_result result;
+    int i;
 
     wish.n = p->most;
     wish.d = p->levels;
@@ -50275,40 +50346,57 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     wish.coupled = p->rule == SPECDEC_RULE_COUPLED && p->sampling->temperature > 0;
     wish.seed = p->sampling->seed;
     specdec__ngram_extend(index, reader, p->text, p->count);
-    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, &wish, error);
+    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->share, &wish, error);
+    for (i = result ? 0 : p->tree.n - 1; i > 0; i--)
+        p->share[i] /= p->share[p->tree.parents[i]];
     if (!result && specdec__constrained_is(p->constrained))
         specdec__draft_ngram_obey(p);
     return result;
 }
 
-/* Learns from the tokens that were chosen how much each source can be trusted, and keeps what the target found likely
-   behind every node, reached or not. */
+/* Learns from a token that was chosen behind text[length] how much each source can be trusted. */
+static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_reader *reader,
+                                       specdec__ngram_place *place, const int32_t *text, int length)
+{
+    specdec__ngram_extend(index, reader, text, length);
+    place->run = specdec__ngram_longest(index, reader);
+    place->streak = reader->streak_at == length ? reader->streak : 0;
+    reader->streak = specdec__ngram_learn(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak_at = length + 1;
+}
+
+/* Keeps what the target found likely at a node, if that was computed. */
+static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
+                                         const specdec__judged *j, int node)
+{
+    if (j->logits)
+        specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
+                              j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+}
+
+/* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
 static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
-    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
+    specdec__ngram_place place;
     unsigned char reached[SPECDEC__MAX_TREE] = {0};
     int i, node;
 
     for (i = 0; i < j->length; i++) {
-        const int known = specdec__ngram_tail(tail, j->tree, j->tokens, 0, j->text, j->count + i);
-
+        specdec__ngram_look(&place, j->tree, j->tokens, 0, j->text, j->count + i);
+        place.root = !i;
         reached[j->path[i]] = 1;
-        if (reader->length <= j->count + i) {
-            specdec__ngram_extend(index, reader, j->text, j->count + i);
-            specdec__ngram_learn(index, specdec__ngram_longest(index, reader), tail, known, !i, j->text[j->count + i]);
-        }
-        if (j->logits)
-            specdec__recycle_keep(&index->recycling, tail, known, j->kernels,
-                                  j->logits + (size_t)j->path[i] * (size_t)j->vocab, j->vocab,
-                                  j->sampling->temperature);
+        if (reader->length <= j->count + i)
+            specdec__draft_ngram_learn(index, reader, &place, j->text, j->count + i);
+        specdec__draft_ngram_recycle(index, &place, j, j->path[i]);
     }
-    for (node = 1; node < j->tree->n && j->whole; node++)
-        if (!reached[node])
-            specdec__recycle_keep(&index->recycling, tail,
-                                  specdec__ngram_tail(tail, j->tree, j->tokens, node, j->text, j->count), j->kernels,
-                                  j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+    for (node = 1; node < j->tree->n && j->whole; node++) {
+        if (reached[node])
+            continue;
+        specdec__ngram_look(&place, j->tree, j->tokens, node, j->text, j->count);
+        specdec__draft_ngram_recycle(index, &place, j, node);
+    }
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -50402,7 +50490,7 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
 
         specdec__tree_put(&p->tree, node, node - 1, 1);
         p->tokens[node] = p->text[length++] = token;
-        p->probability[node] = 1;
+        p->share[node] = 1;
     }
     return SPECDEC_OK;
 }
@@ -50694,7 +50782,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
-#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: shares, probabilities of paths */
+#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.99 /* what a step leaves of the weight of older ones */
 #define SPECDEC__TUNE_STAKE 0.8   /* plain steps that a drafter may lose before it has won any, */
@@ -50734,7 +50822,6 @@ typedef struct specdec__tune_drafter {
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
     double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
     /* Of nodes that it chose, by the probability of the path to them: sums of these, and how many were accepted. */
-    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];
 } specdec__tune_drafter;
 
 /* What tokens of prompts add to steps in which others write. */
@@ -50773,8 +50860,7 @@ static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
     }
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
         t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
-        t->taken[i] = 0.6 * t->share[i];
-        t->predicted[i] = t->came[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
+        t->taken[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
     }
     t->patience = 16;
 }
@@ -50852,10 +50938,10 @@ static double specdec__tune_offer(const specdec__tune_drafter *t, float share)
     int bin = specdec__tune_bin(share);
     double p = (double)share * t->taken[bin] / t->share[bin];
 
-    return p < 0.999 ? p : 0.999;
+    return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* How probable the paths to candidates are, of a tree that grows: those from number `from` on. Deeper ones than that
+/* How probable the paths to candidates are that have shares: those from number `from` on. Deeper ones than that
    are not to be verified now. */
 static void specdec__tune_paths(const specdec__tune_drafter *t, specdec__proposal *p, int from, int deepest)
 {
@@ -50883,18 +50969,11 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
         t->offered[rank] += !came; /* later ranks count when the earlier ones have failed */
         t->accepted[rank] += hit && !came;
         came |= hit;
-        if (p->grows) {
+        if (p->shares) {
             t->share[specdec__tune_bin(p->share[i])] += (double)p->share[i];
             t->taken[specdec__tune_bin(p->share[i])] += hit;
         }
     }
-}
-
-/* Notes whether a node came whose path had this probability by the drafter that chose its place. */
-static void specdec__tune_predicted(specdec__tune_drafter *t, float probability, int came)
-{
-    t->predicted[specdec__tune_bin(probability)] += (double)probability;
-    t->came[specdec__tune_bin(probability)] += came;
 }
 
 /* Pairs of sums lose weight, once the first of them is above `enough`. */
@@ -50918,7 +50997,6 @@ static void specdec__tune_fade(specdec__tune *tune)
         specdec__tune_drafter *t = &tune->drafters[i];
 
         specdec__tune_fade_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_fade_pairs(t->predicted, t->came, SPECDEC__TUNE_BINS, 1);
         specdec__tune_fade_pairs(t->share, t->taken, SPECDEC__TUNE_BINS, 1);
     }
 }
@@ -50949,27 +51027,6 @@ static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, i
         }
     }
     return best;
-}
-
-/* How probable it is that a node comes which its drafter chose for a path of this probability. */
-static double specdec__tune_path(const specdec__tune_drafter *t, float probability)
-{
-    const int bin = specdec__tune_bin(probability);
-    const double p = (double)probability * t->came[bin] / t->predicted[bin];
-
-    return t->certain ? 1 : p < 0.999 ? p : 0.999;
-}
-
-/* The same for count nodes of the predicted probabilities by a drafter that chose them. */
-static int specdec__tune_chosen(const specdec__tune_drafter *t, const specdec__plan *plan, const float *probability,
-                                int count, double *rate)
-{
-    double worth[SPECDEC__MAX_TREE];
-    int i;
-
-    for (i = 0; i < count; i++)
-        worth[i] = specdec__tune_path(t, probability[i]);
-    return specdec__tune_nodes(plan, worth, count, 0, rate);
 }
 
 /* Puts a value into the falling list worth (count, at most `most`); the last one falls out. Returns how many there
@@ -52433,7 +52490,7 @@ static void specdec__engine_room(specdec__engine *e)
                                   specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
     room->kept = specdec__engine_keeps(c, room);
-    room->tree = c->tree_size;
+    room->tree = specdec__in_cluster(c) ? room->most : c->tree_size; /* there nodes of several runs are known */
     room->every = c->checkpoint;
 }
 
@@ -53752,6 +53809,19 @@ static int specdec__engine_branches(const specdec__engine *e, const specdec__pro
     return p->stays ? specdec__min_int(e->config.tree_size, e->room.most - p->ran) : e->config.tree_size - 1 - p->ran;
 }
 
+/* Keeps of a tree's candidates, whose paths' probabilities are known, the most probable ones, as many as pay best. */
+static specdec_result specdec__engine_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
+                                           double drafting, double *rate)
+{
+    double worth[SPECDEC__MAX_TREE];
+    int held, n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
+    specdec_result result;
+
+    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
+    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
+    return result;
+}
+
 /* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
    candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by
    the rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
@@ -53764,8 +53834,8 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
     const int stays = p->stays != 0, deepest = p->levels - 1;
-    double worth[SPECDEC__MAX_TREE], drafting = 0, level = first;
-    int n, held, count = 1;
+    double drafting = 0, level = first;
+    int count = 1;
     specdec_result result;
 
     if (!stays)
@@ -53783,10 +53853,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
             return result;
         p->ran += p->chosen[0] ? count : 0;
     }
-    n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
-    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
-    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
-    return result;
+    return specdec__engine_best(t, p, plan, drafting, rate);
 }
 
 /* Lets a drafter fill its tree, and keeps all of it; of a tree that the drafter chose, what pays. */
@@ -53802,11 +53869,13 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     result = d->kind->fill(d, p, &t->error);
     if (result)
         return result;
-    specdec__draft_keep(p, p->tree.n);
-    if (!d->kind->cost)
-        p->kept_count = specdec__tune_chosen(&t->engine->tune->drafters[drafter], plan, p->probability, p->tree.n,
-                                             rate);
-    return SPECDEC_OK;
+    if (!p->shares) {
+        specdec__draft_keep(p, p->tree.n);
+        return SPECDEC_OK;
+    }
+    specdec_tree_depth(&p->tree, p->depth);
+    specdec__tune_paths(&t->engine->tune->drafters[drafter], p, 1, p->levels);
+    return specdec__engine_best(t, p, plan, 0, rate);
 }
 
 /* How much of what it is behind a drafter may read in this step, so that other texts need not wait long for it. */
@@ -54261,6 +54330,7 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_ask(t, drafter, plan);
+    p->shares = p->grows || !d->kind->cost;
     behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_light(e, drafter, p->grows, behind, plan);
@@ -54319,16 +54389,12 @@ static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
-    const specdec__drafter *d = &e->drafters[drafter];
-    const specdec__proposal *p = &d->proposals[t->at];
-    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
+    const specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     double chance[SPECDEC__TUNE_RANKS];
 
-    if (p->grows)
+    if (p->shares)
         return (double)p->probability[candidate];
-    if (!d->kind->cost)
-        return specdec__tune_path(known, p->probability[candidate]);
-    specdec__tune_acceptance(known, chance);
+    specdec__tune_acceptance(&e->tune->drafters[drafter], chance);
     return (double)m->worth[m->tree.parents[i]] *
            chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
@@ -54960,16 +55026,12 @@ static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
 
     for (i = 1; i < t->merged.tree.n; i++) {
         const int owner = t->merged.owner[i];
-        const specdec__drafter *d = &e->drafters[owner];
-        const specdec__proposal *p = &d->proposals[t->at];
         int came = at < t->length && t->path[at] == i;
 
         at += came;
         nodes[owner]++;
         outcome->nodes[owner]++;
         outcome->came[owner] += came;
-        if (!d->kind->cost)
-            specdec__tune_predicted(&e->tune->drafters[owner], p->probability[specdec__draft_candidate(p, i)], came);
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
@@ -55186,7 +55248,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
     memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
     batch = specdec__forward_alone(c, stage->view, order->first, end);
-    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
+    return cancelled ? specdec__forward_skip(c, &batch, error) : specdec__forward(c, &batch, error);
 }
 
 SPECDEC__FOR_SPEED
@@ -55549,7 +55611,7 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
         pipe->nodes = 0;
         memset(pipe->node, -1, (size_t)p->tree.capacity * sizeof *pipe->node);
     }
-    p->grows = 1;
+    p->grows = p->shares = 1;
     specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
     a->cutoff = a->base;
 }
@@ -55717,7 +55779,9 @@ SPECDEC__FOR_SPEED
  * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
  * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
  * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends those of the wanted rows back to rank 0, which has the output head.
+ * last rank sends those of the wanted rows back to rank 0, which has the output head. States of recurrent layers lie
+ * where these do, and every rank has the books of all: a run that is begun changes them in the same way on all ranks,
+ * wherever it ends, so each is told of it, cancelled or not.
  *
  * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
  * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
@@ -55731,7 +55795,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 6
+#define SPECDEC__WIRE_VERSION 7
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
@@ -55776,7 +55840,7 @@ enum {
 /* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
    the run on the slowest rank so far. */
 enum {
-    /* A run (number, cancelled, longest, done, n, n of token, parent, view * 2 + wanted). */
+    /* A run (number, cancelled, longest, done, n, n of token, parent, view * 4 + certain * 2 + wanted). */
     SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
     SPECDEC__WIRE_END,
     /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
@@ -56015,8 +56079,6 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
 
     if (m->trait[SPECDEC__READS_STATES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
-    if (m->mixing.kind)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model with recurrent layers is not cut into parts");
     if (m->inputs.width || m->streams.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "a model with embeddings for each layer or several streams is not cut into parts");
@@ -56780,7 +56842,7 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
 }
 
 /* The order for the batch that the context has prepared. */
-static void specdec__link_play(specdec__link *link)
+static void specdec__link_play(specdec__link *link, int cancelled)
 {
     const specdec__context *c = link->context;
     const specdec__batch *batch = c->batch;
@@ -56788,49 +56850,61 @@ static void specdec__link_play(specdec__link *link)
     int i;
 
     specdec__wire_put(to, 0, ++link->run);
-    specdec__wire_put(to, 1, 0);
+    specdec__wire_put(to, 1, (uint32_t)cancelled);
     specdec__wire_put(to, 2, 0);
     specdec__wire_put(to, 3, (uint32_t)batch->done);
     specdec__wire_put(to, 4, (uint32_t)c->n);
     for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
-        const int wanted = !batch->wanted || batch->wanted[i];
+        const int wanted = !batch->wanted || batch->wanted[i], certain = batch->certain && batch->certain[i];
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
         specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
-        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 2 + wanted));
+        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 4 + certain * 2 + wanted));
     }
 }
 
-/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
-   unless it is one of several on their way. Runs of which nobody wants a row are not waited for, but only some are on
-   their way. */
-static specdec_result specdec__link_run(specdec__context *c, specdec_error *error)
+/* Waits until the batch that the context has prepared may be sent: only some runs are on their way, whether anybody
+   waits for their rows or not. Errors: CANCELLED, and why the cluster has ended. */
+static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
     const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
-    specdec__wire_flight *flight;
-    double now;
 
     while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
         specdec__link_await(link, link->flights[0].run, NULL);
-    if (!link->flying && specdec__link_cancelled(link))
-        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_play(link);
-    specdec__link_flush(link, c->model->layers ? c->n : 0);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    flight = &link->flights[link->flight_count++];
+    return !link->flying && specdec__link_cancelled(link) ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
+                                                          : SPECDEC_OK;
+}
+
+/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
+   unless it is one of several on their way. Runs of which nobody wants a row are not waited for. One that ended early
+   goes on as one that is cancelled. */
+static specdec_result specdec__link_run(specdec__context *c, specdec_result result, specdec_error *error)
+{
+    specdec__link *link = (specdec__link *)c->link;
+    specdec__wire_flight *flight = &link->flights[link->flight_count++];
+    const double now = specdec__os_seconds();
+
+    if (!result && !link->flying && specdec__link_cancelled(link))
+        result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_play(link, result != SPECDEC_OK);
+    specdec__link_flush(link, c->model->layers && !result ? c->n : 0);
+    if (!result && link->failed.code)
+        result = specdec__fail(error, link->failed.code, "%s", link->failed.text);
     memset(flight, 0, sizeof *flight);
     flight->run = link->run;
     flight->rows = c->row_count;
-    now = specdec__os_seconds();
-    link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
-    return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
+    flight->cancelled = result != SPECDEC_OK;
+    flight->left = result && !link->flying;
+    link->free_at = (now > link->free_at ? now : link->free_at) + (result ? 0 : link->stage);
+    return result || link->flying || !c->row_count ? result : specdec__link_await(link, link->run, error);
 }
 
 /* Of a rank behind which nobody goes on, and of rank 0. */
-static const specdec__forward_hooks specdec__link_hooks[] = {{specdec__link_between, NULL},
-                                                             {specdec__link_between, specdec__link_run}};
+static const specdec__forward_hooks specdec__link_hooks[] = {
+    {specdec__link_between, NULL, NULL}, {specdec__link_between, specdec__link_begin, specdec__link_run}};
 
 SPECDEC__FOR_SPEED
 
@@ -56940,9 +57014,10 @@ static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wi
     for (i = done; i < done + n; i++) {
         c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
         c->parents[i] = specdec__wire_int(in, -1, i - 1);
-        view = specdec__wire_int(in, 0, 2 * link->view_count - 1);
+        view = specdec__wire_int(in, 0, 4 * link->view_count - 1);
         c->wanted[i] = (unsigned char)(view & 1);
-        view >>= 1;
+        c->certain[i] = (unsigned char)(view >> 1 & 1);
+        view >>= 2;
         c->views[i] = link->views[view];
         mixed |= i > done && c->views[i] != c->views[i - 1];
         if (in->bad || (done && (mixed || view != link->flown)) ||
@@ -56971,7 +57046,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
         specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
     SPECDEC__STORE(&link->stop, 0);
-    result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
+    result = *empty ? specdec__forward_skip(c, batch, &error) : specdec__forward(c, batch, &error);
     if (!result && !*empty)
         result = specdec__forward_sound(c, 0, n, &error);
     *empty |= result == SPECDEC_ERROR_CANCELLED;
@@ -57013,6 +57088,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     x = rows ? in->at : NULL;
     batch = specdec__forward_batch(c, done, done + n);
     batch.wanted = c->wanted;
+    batch.certain = c->certain;
     return specdec__link_stage(link, &batch, x, empty);
 }
 
@@ -57248,7 +57324,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
-   keys are stored, and how many; who has which layers. */
+   keys are stored, and how many; how often states are; who has which layers. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
                                           const specdec_cluster *cluster)
 {
@@ -57256,7 +57332,7 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
     const size_t step = (file.size - head) / 256 + 1;
     uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
-    unsigned char numbers[6 * 4];
+    unsigned char numbers[8 * 4];
     size_t at;
     int i;
 
@@ -57268,6 +57344,8 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     specdec__wire_put(numbers, 3, (uint32_t)room->keys);
     specdec__wire_put(numbers, 4, (uint32_t)room->most);
     specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
+    specdec__wire_put(numbers, 6, (uint32_t)room->tree);
+    specdec__wire_put(numbers, 7, (uint32_t)room->every);
     hash = specdec__hash(hash, numbers, sizeof numbers);
     for (i = 0; i < cluster->ranks; i++) {
         specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
@@ -57413,6 +57491,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
     const double start = specdec__os_seconds();
+    const uint32_t runs = link->run;
     specdec__wire_flight *flight;
     specdec_result result;
 
@@ -57425,7 +57504,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
     link->own = specdec__os_seconds() - start;
-    if (!result)
+    if (!result || link->run != runs)
         return;
     flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
     memset(flight, 0, sizeof *flight);
@@ -57837,7 +57916,7 @@ static void specdec__guesser_begin(specdec *t)
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
     e->link->guesser->sequences[t->at].fresh = !p->stays;
-    p->grows = 1;
+    p->grows = p->shares = 1;
 }
 
 /* The text has got its last n tokens: what was guessed behind them stays. How the guesses fared is noted. */
@@ -61158,7 +61237,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
-    const int point = specdec__state_find(&t->view.state, &kv->states, keys);
+    const int point = specdec__state_find(&t->view.state, keys);
 
     if (kv->states.count)
         keys = point < 0 ? 0 : t->view.state.point[point].length;
@@ -61231,7 +61310,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     for (i = 0; i < SPECDEC__SPANS; i++)
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
     if (kv->states.count && field[SPECDEC__SAVE_KEYS]) {
-        i = specdec__state_find(&t->view.state, &kv->states, (int)field[SPECDEC__SAVE_KEYS]);
+        i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
     specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));

@@ -747,7 +747,7 @@ static void test_forks(void)
     int i;
 
     TEST("texts that fork: each path is what it is alone, by token and by rule, greedily and sampled, with every drafter");
-    for (i = 0; i < (getenv("TEST_WRAPPER") ? 6 : quick ? 10 : 200); i++) {
+    for (i = 0; i < (getenv("TEST_WRAPPER") ? 6 : quick ? 6 : 200); i++) {
         static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF,
                                                  SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE, SPECDEC_DRAFT_MTP};
         const int model = i % 5 ? PLAIN : WINDOWED, by_token = i % 2;
@@ -803,7 +803,7 @@ static void test_forks(void)
         close_machine(&oracle);
     }
     printf("  %d forks\n", forked);
-    CHECK(forked > (getenv("TEST_WRAPPER") ? 10 : quick ? 30 : 500));
+    CHECK(forked > (getenv("TEST_WRAPPER") || quick ? 10 : 500));
 }
 
 /* --- bytes and log-probabilities ---------------------------------------------------------------------------------------- */
@@ -858,7 +858,7 @@ static void test_bytes(void)
     int i, k, j;
 
     TEST("bytes, stop strings, log-probabilities and restored answers are those of a text alone, in the tightest engines, too");
-    for (i = 0; i < (quick ? 14 : 70); i++) {
+    for (i = 0; i < (quick ? 8 : 70); i++) {
         const int model = i % 4 ? PLAIN : WINDOWED;
         specdec_config c = config_of(model, i % 3 ? -1 : model == PLAIN ? NOISY : WINDOWED), one;
         int32_t tokens[8][10];
@@ -1410,7 +1410,7 @@ static void test_forks_ahead(void)
     specdec_config c = config_of_sevens();
     char plain[20000], whole[20000], again[20000], stop[3] = {0};
     size_t length, length_whole, length_again;
-    const int seeds = quick ? 4 : 16;
+    const int seeds = quick ? 2 : 16;
     int seed, at, children, all = 0, stops = 0;
 
     TEST("settings that change, and stop strings that come, ask not how far steps have gone ahead: children and answers are the same");
@@ -2406,7 +2406,7 @@ int main(int argc, char **argv)
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
-    schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 12 : 400 * check_depth(); /* emulated: few */
+    schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 8 : 400 * check_depth(); /* emulated: few */
     given_model = argc > 3 ? argv[3] : NULL;
     make_models();
     make_constraints();

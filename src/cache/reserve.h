@@ -67,7 +67,7 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
    states; none where a window would reach pages that were given back. */
 static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = kv->states.count ? specdec__state_reach(&view->state, &kv->states, end) : end;
+    end = kv->states.count ? specdec__state_reach(&view->state, end) : end;
     return specdec__view_holds_all(view, kv, end) ? end : 0;
 }
 
@@ -416,7 +416,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     if (kv->states.count) {
         if (from || view->length)
             return 0;
-        count = specdec__state_shares(&view->state, &other->state, &kv->states, count);
+        count = specdec__state_shares(&view->state, &other->state, count);
         specdec__state_share(&view->state, &kv->states, &other->state, count);
     }
     end = from + count;

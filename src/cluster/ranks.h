@@ -29,6 +29,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
     const double start = specdec__os_seconds();
+    const uint32_t runs = link->run;
     specdec__wire_flight *flight;
     specdec_result result;
 
@@ -41,7 +42,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
     link->own = specdec__os_seconds() - start;
-    if (!result)
+    if (!result || link->run != runs)
         return;
     flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
     memset(flight, 0, sizeof *flight);

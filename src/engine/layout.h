@@ -482,7 +482,7 @@ static void specdec__engine_room(specdec__engine *e)
                                   specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
     room->kept = specdec__engine_keeps(c, room);
-    room->tree = c->tree_size;
+    room->tree = specdec__in_cluster(c) ? room->most : c->tree_size; /* there nodes of several runs are known */
     room->every = c->checkpoint;
 }
 

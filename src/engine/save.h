@@ -247,7 +247,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
-    const int point = specdec__state_find(&t->view.state, &kv->states, keys);
+    const int point = specdec__state_find(&t->view.state, keys);
 
     if (kv->states.count)
         keys = point < 0 ? 0 : t->view.state.point[point].length;
@@ -320,7 +320,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     for (i = 0; i < SPECDEC__SPANS; i++)
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
     if (kv->states.count && field[SPECDEC__SAVE_KEYS]) {
-        i = specdec__state_find(&t->view.state, &kv->states, (int)field[SPECDEC__SAVE_KEYS]);
+        i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
     specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));

@@ -547,16 +547,12 @@ static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
 
     for (i = 1; i < t->merged.tree.n; i++) {
         const int owner = t->merged.owner[i];
-        const specdec__drafter *d = &e->drafters[owner];
-        const specdec__proposal *p = &d->proposals[t->at];
         int came = at < t->length && t->path[at] == i;
 
         at += came;
         nodes[owner]++;
         outcome->nodes[owner]++;
         outcome->came[owner] += came;
-        if (!d->kind->cost)
-            specdec__tune_predicted(&e->tune->drafters[owner], p->probability[specdec__draft_candidate(p, i)], came);
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];

@@ -79,8 +79,11 @@ struct specdec__context;
 /* What is called in each step of a model that is a part of one. */
 typedef struct specdec__forward_hooks {
     void (*between)(struct specdec__context *c); /* before each layer */
-    /* Runs the layers behind the last one, and hands out the rows of the batch. NULL: nobody does. */
-    specdec_result (*beyond)(struct specdec__context *c, specdec_error *error);
+    /* Before a batch that is prepared changes any state; its error is that of the step. NULL: nothing. */
+    specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
+    /* Runs the layers behind the last one, and hands out the rows of the batch; or, where that has ended early with a
+       result, lets those behind know, and returns that. NULL: nobody does. */
+    specdec_result (*beyond)(struct specdec__context *c, specdec_result result, specdec_error *error);
 } specdec__forward_hooks;
 
 /* A row of a step of recurrent layers: a token that waits to be applied to the state, or a node. */
@@ -113,6 +116,8 @@ typedef struct specdec__mixes {
     specdec__mix_step *step, *stack;
     specdec__mix_part *part;       /* (parts) */
     int rows, steps, parts;
+    int room;                      /* for rows */
+    unsigned char *done;           /* (layers, parts, heads + 1): what a layer's step has done: see forward_mix */
     int *of;                       /* (most): the row of a node */
     int raw_stride, made_stride, inner;
     float *raw;                    /* (n, raw_stride): what the first matrices make */
@@ -313,12 +318,17 @@ static void specdec__context_mix(specdec__context *c, const specdec__room *room,
     c->mix.raw_stride = specdec__forward_stride(m->row);
     c->mix.inner = specdec__forward_stride(m->inner);
     c->mix.made_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->mix.room = rows < 1 << 30 ? (int)rows : 1 << 30;
     c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
     c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
     c->mix.stack = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
     c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->views, c->most));
+    c->mix.done = (unsigned char *)specdec__arena_take(
+        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->views, c->most)),
+        (size_t)m->heads + 1, 1);
     c->mix.of = SPECDEC__TAKE(arena, int, c->most);
-    c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
+    if (m->layers)
+        c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
     c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
     c->mix.unit = SPECDEC__TAKE(arena, float, 2 * m->rows);
     if (c->model->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
@@ -417,7 +427,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
-    if (model->mixing.layers)
+    if (model->mixing.kind)
         specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);

@@ -989,7 +989,17 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
         c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
     c->first = batch->done;
     c->n = batch->n - batch->done;
-    return c->kv.states.count ? specdec__forward_mix_prepare(c, batch, error) : SPECDEC_OK;
+    return SPECDEC_OK;
+}
+
+/* Of a batch that nobody wants: its nodes get their places, and states what waited for a step. */
+static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+{
+    specdec_result result = specdec__forward_prepare(c, batch, error);
+
+    if (!result && c->kv.states.count && (result = specdec__forward_mix_prepare(c, batch, error)) == SPECDEC_OK)
+        specdec__forward_mix_end(c, 0);
+    return result;
 }
 
 /* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
@@ -999,18 +1009,21 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
 
+    if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
+        result = c->hooks->begin(c, error);
+    if (!result && c->kv.states.count)
+        result = specdec__forward_mix_prepare(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     if (c->kv.states.count)
         specdec__forward_mix_end(c, !result);
-    if (result)
-        return result;
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
-        return SPECDEC_OK;
-    result = specdec__forward_sound(c, 0, c->n, error);
-    return result ? result : c->hooks->beyond(c, error);
+        return result;
+    if (!result)
+        result = specdec__forward_sound(c, 0, c->n, error);
+    return c->hooks->beyond(c, result, error);
 }
 
 /* The first n nodes in the context's own arrays as a batch that wants every row. */

@@ -374,12 +374,14 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
 {
     specdec__arena nowhere = {NULL, 0, 0};
     const size_t tile_bytes = m->tile_bytes;
+    const int states = m->mixing.layers;
     int own[SPECDEC__SPANS];
     specdec_result result;
 
     memcpy(own, m->span_layers, sizeof own);
     result = specdec__model_layer(m, index, &nowhere, error);
     memcpy(m->span_layers, own, sizeof own);
+    m->mixing.layers = states;
     m->tile_bytes = tile_bytes;
     return result;
 }

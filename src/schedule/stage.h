@@ -35,7 +35,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
     memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
     batch = specdec__forward_alone(c, stage->view, order->first, end);
-    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
+    return cancelled ? specdec__forward_skip(c, &batch, error) : specdec__forward(c, &batch, error);
 }
 
 SPECDEC__FOR_SPEED
