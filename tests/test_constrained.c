@@ -261,6 +261,9 @@ static void test_bounds(void)
         CHECK(own.first->engine->target.screen.rows > own.first->engine->target.screen.whole);
         close_machine(&own);
     }
+    TEST("steps whose next token is forced leave the output matrix out, also where nothing is screened");
+    CHECK_EQUAL_INT((int)oracle.first->engine->target.screen.rows, 0);
+    CHECK(oracle.first->engine->target.screen.saved > 0);
     close_machine(&oracle);
 }
 
