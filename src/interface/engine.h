@@ -631,7 +631,8 @@ SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, si
    sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, into data[room], as
+/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, and what the model
+   found likely behind them, into data[room], as
    a file that specdec_load_history reads on any machine. *bytes becomes its size; with NULL as data that is all. The
    file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
 SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
