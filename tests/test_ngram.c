@@ -185,7 +185,7 @@ static double naive(const specdec__ngram *index, int32_t token, const int32_t *e
         if (!total)
             continue;
         evidence = listed ? 5 : kinds == 1 ? (total < 3 ? total - 1 : 2) : 2 * most >= total ? 3 : 4;
-        trust = &index->trust[k][evidence];
+        trust = &index->trust[0][k][evidence]; /* nothing was learned: no streak */
         if (counts[token])
             return left * (double)(trust->right / trust->tried) * counts[token] / total;
         left *= 1 - (double)(trust->right / trust->tried);
@@ -286,7 +286,7 @@ static uint64_t hash_of_proposals(specdec__ngram *index, specdec__ngram_reader *
 static void test_one_text(void)
 {
     static const int capacities[] = {600, 4000, CAPACITY}, contexts[] = {4, 8, 3};
-    static const uint64_t hashes[] = {0xaed69dc176a4a5dbu, 0x9e31c8e5f38715f7u, 0xc8b5a5fe6b927cd7u};
+    static const uint64_t hashes[] = {0x959d6cfde0fdc5f8u, 0x45206b507d14674cu, 0xc8e61ff9e4d3e626u};
     specdec__ngram index;
     int i, others;
 
@@ -929,6 +929,41 @@ static void test_rows(void)
     CHECK_EQUAL_INT(wrong, 0);
 }
 
+/* A text that repeats itself is followed token by token, as it is written. */
+static void test_streaks(void)
+{
+    specdec__ngram_place place;
+    specdec__ngram index;
+    float before, after, changed;
+    int i, hits = 0;
+
+    TEST("the more tokens in a row were foreseen, the likelier the next one is thought; one surprise ends that");
+    start_many(&index, memory, 4000, 4, 1, 0);
+    for (i = 0; i < 200; i++)
+        text[i] = 10 + i % 20;
+    specdec__ngram_extend(&index, index.readers, text, 25);
+    propose(&index, index.readers, 8, 8, 0.0f);
+    before = probability[1];
+    for (i = 25; i < 33; i++) {
+        specdec__ngram_look(&place, &tree, tokens, 0, text, i);
+        specdec__draft_ngram_learn(&index, index.readers, &place, text, i);
+        specdec__ngram_extend(&index, index.readers, text, i + 1);
+        hits += index.readers->streak == i - 24;
+    }
+    CHECK_EQUAL_INT(hits, 8);
+    propose(&index, index.readers, 8, 8, 0.0f);
+    after = probability[1];
+    CHECK(tree.n == 8 && after > before + 0.2f && probability[7] > 0.5f);
+    text[33] = 999;
+    specdec__draft_ngram_learn(&index, index.readers, &place, text, 33);
+    CHECK_EQUAL_INT(index.readers->streak, 0);
+    text[33] = 10 + 33 % 20;
+    specdec__ngram_rewind(&index, index.readers, text, 32);
+    propose(&index, index.readers, 8, 8, 0.0f); /* behind what was taken back no streak is known */
+    changed = probability[1];
+    CHECK(changed < after);
+}
+
 int main(void)
 {
     test_counts();
@@ -939,6 +974,7 @@ int main(void)
     test_many_texts();
     test_learning();
     test_rows();
+    test_streaks();
     test_files();
     test_damage();
     test_fingerprint();

@@ -485,7 +485,7 @@ static void test_right_drafts(void)
     if (start_cluster(&c, &config, 20)) {
         specdec *text = c.ranks[0].text;
         const specdec__pipe *pipe = text->engine->pipe;
-        double *long_ago = &text->engine->tune->drafters[0].predicted[0];
+        double *long_ago = &text->engine->tune->drafters[0].share[0];
 
         *long_ago = 1000;
         CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, 10), SPECDEC_OK);

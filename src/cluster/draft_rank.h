@@ -84,7 +84,7 @@ static void specdec__guesser_begin(specdec *t)
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
     e->link->guesser->sequences[t->at].fresh = !p->stays;
-    p->grows = 1;
+    p->grows = p->shares = 1;
 }
 
 /* The text has got its last n tokens: what was guessed behind them stays. How the guesses fared is noted. */

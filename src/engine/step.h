@@ -332,49 +332,62 @@ static int specdec__engine_stops(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether bounds will do for a sequence as far as its constraint goes: it is asked about the best candidates, and there
-   is nothing else by which any could be forbidden or altered. */
+/* Whether bounds will do for a sequence as far as its constraint goes: there is nothing else by which a token that it
+   allows could be forbidden or altered. */
 static int specdec__engine_asks(const specdec *t)
 {
     return !specdec__constrained_is(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
-            !specdec__sample_alters(&t->settings.sampling) && !specdec__sample_filters(&t->settings.sampling));
+            !specdec__sample_alters(&t->settings.sampling));
 }
 
-/* Whether bounds of logits will do for a step: see >>speculation/settle. */
+/* Whether a step looks at no logits of a sequence: it only reads, or its constraint forces the next token. */
+static int specdec__engine_forced(specdec *t)
+{
+    return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
+                                 specdec__constrained_is(specdec__stream_constrained(t)) &&
+                                 specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0);
+}
+
+/* What a step has to make of rows of logits: see >>speculation/settle. */
 static int specdec__engine_screens(specdec__engine *e)
 {
-    int i;
+    int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
-    if (e->config.screening == SPECDEC_SCREENING_OFF || !e->target.output->bounds || e->verify != specdec__forward ||
-        e->target.hooks)
-        return 0;
+    if (e->verify != specdec__forward || e->target.hooks)
+        return SPECDEC__SCREEN_LOGITS;
     for (i = 0; i < e->member_count; i++) {
-        const specdec *t = e->members[i];
+        specdec *t = e->members[i];
 
-        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            !specdec__engine_asks(t) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
-            return 0;
+        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
+            return SPECDEC__SCREEN_LOGITS;
+        forced = forced && specdec__engine_forced(t);
+        bounds = bounds && specdec__engine_asks(t) && specdec__settle_needs(&t->settings.sampling, t->count).k;
     }
+    if (forced)
+        return SPECDEC__SCREEN_NOTHING;
+    if (!bounds)
+        return SPECDEC__SCREEN_LOGITS;
     e->target.screen.left -= e->target.screen.left > 0;
-    return !e->target.screen.left;
+    return e->target.screen.left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether one of the best k candidates of a row may follow by the constraint: those that are no candidates then matter
-   to nobody. */
-static int specdec__engine_finds(specdec *t, int column, int k)
+/* Whether the best candidate of a row may follow by the constraint: those that are no candidates then matter to
+   nobody. */
+static int specdec__engine_finds(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
-    specdec_candidate best[SPECDEC__CONSTRAINED_ASKED + 1];
+    specdec_candidate best;
+    const int count = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens,
+                                          t->count, 1, &best);
 
-    k = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, k,
-                            best);
-    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, k, 1, best);
+    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
 /* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
-   constraint forces a token nothing is looked at. */
+   constraint forces a token nothing is looked at. Else its mask comes first, unless noise alone chooses: then logits
+   are rounded by the best of all tokens, which is asked about, and the row is read whole if that may not follow. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
@@ -391,12 +404,15 @@ static void specdec__engine_settle(specdec *t, int column)
 
     if (obeys && specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0)
         return;
-    need.k = obeys && !need.by_noise ? SPECDEC__CONSTRAINED_ASKED + 1 : need.k;
+    if (obeys && !need.by_noise) {
+        specdec__constrained_mask(&t->constrained, t->tokens, t->count);
+        need.allowed = t->constrained.masker->mask;
+    }
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && e->target.screen.bounds && !specdec__engine_finds(t, column, need.k))
+    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_finds(t, column))
         specdec__settle_whole(&e->target);
 }
 
@@ -474,7 +490,8 @@ static void specdec__engine_let_watch(specdec *t, int before)
     judged.tree = &t->merged.tree;
     judged.tokens = t->merged.tokens;
     judged.vocab = e->target_model->vocab_size;
-    judged.logits = e->target.logits + (size_t)t->row * (size_t)judged.vocab;
+    judged.logits = e->target.screen.bounds == SPECDEC__SCREEN_NOTHING
+                        ? NULL : e->target.logits + (size_t)t->row * (size_t)judged.vocab;
     judged.kernels = e->kernels;
     judged.path = t->path;
     judged.length = t->length;
@@ -530,16 +547,12 @@ static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
 
     for (i = 1; i < t->merged.tree.n; i++) {
         const int owner = t->merged.owner[i];
-        const specdec__drafter *d = &e->drafters[owner];
-        const specdec__proposal *p = &d->proposals[t->at];
         int came = at < t->length && t->path[at] == i;
 
         at += came;
         nodes[owner]++;
         outcome->nodes[owner]++;
         outcome->came[owner] += came;
-        if (!d->kind->cost)
-            specdec__tune_predicted(&e->tune->drafters[owner], p->probability[specdec__draft_candidate(p, i)], came);
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
@@ -657,9 +670,11 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
         specdec__ahead_begin(e->members[0]);
     e->target.screen.asked = specdec__engine_screens(e);
     s->result = e->verify(&e->target, &batch, &s->error);
-    if (e->target.screen.asked && e->target.screen.bounds)
+    if (e->target.screen.asked == SPECDEC__SCREEN_NOTHING && e->target.row_count)
+        e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
+    else if (e->target.screen.asked == SPECDEC__SCREEN_BOUNDS && e->target.screen.bounds)
         e->target.screen.saved += specdec__screen_bytes(&e->target, SPECDEC__PLANE_LOWER);
-    e->target.screen.asked = 0;
+    e->target.screen.asked = SPECDEC__SCREEN_LOGITS;
     e->target.threads = e->config.threads;
 }
 

@@ -127,10 +127,13 @@ typedef struct specdec__mixes {
     float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
 } specdec__mixes;
 
-/* Bounds of logits in place of logits: see >>forward/screen. */
+/* What a step makes of rows of logits: the logits; bounds of them (see >>forward/screen); nothing, as no row will be
+   looked at. */
+enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
+
 typedef struct specdec__screen {
-    int asked;       /* whether whoever reads the rows of the steps to come knows what to do with bounds */
-    int bounds;      /* whether rows of the last step are bounds */
+    int asked;       /* the least that will do for whoever reads the rows of the steps to come */
+    int bounds;      /* what the last step made: 0: logits */
     float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
     int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
     uint64_t rows, read, whole; /* as in specdec_info */

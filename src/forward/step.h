@@ -819,7 +819,8 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     }
 }
 
-/* A thread's share of the logits, or of their bounds: of rows[i] of x. Their states become rows of h. */
+/* A thread's share of the logits, or of their bounds, if any are wanted: of rows[i] of x. Their states become rows of
+   h in any case. */
 static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -834,14 +835,14 @@ static void specdec__forward_logits(void *argument, int thread)
     in.rows = c->rows;
     c->scratch[thread].half = 2 * m->layers;
     if (thread == 0)
-        c->screen.bounds = specdec__screen_may(c);
-    if (!specdec__screen_may(c)) {
+        c->screen.bounds = specdec__screen_makes(c);
+    if (specdec__screen_makes(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__pool_barrier(c->pool))
+    if (specdec__screen_makes(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_norms(c, thread);
     if (!specdec__pool_barrier(c->pool))

@@ -371,7 +371,7 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
         pipe->nodes = 0;
         memset(pipe->node, -1, (size_t)p->tree.capacity * sizeof *pipe->node);
     }
-    p->grows = 1;
+    p->grows = p->shares = 1;
     specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
     a->cutoff = a->base;
 }

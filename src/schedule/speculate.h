@@ -111,6 +111,19 @@ static int specdec__engine_branches(const specdec__engine *e, const specdec__pro
     return p->stays ? specdec__min_int(e->config.tree_size, e->room.most - p->ran) : e->config.tree_size - 1 - p->ran;
 }
 
+/* Keeps of a tree's candidates, whose paths' probabilities are known, the most probable ones, as many as pay best. */
+static specdec_result specdec__engine_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
+                                           double drafting, double *rate)
+{
+    double worth[SPECDEC__MAX_TREE];
+    int held, n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
+    specdec_result result;
+
+    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
+    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
+    return result;
+}
+
 /* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
    candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by
    the rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
@@ -123,8 +136,8 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
     const int stays = p->stays != 0, deepest = p->levels - 1;
-    double worth[SPECDEC__MAX_TREE], drafting = 0, level = first;
-    int n, held, count = 1;
+    double drafting = 0, level = first;
+    int count = 1;
     specdec_result result;
 
     if (!stays)
@@ -142,10 +155,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
             return result;
         p->ran += p->chosen[0] ? count : 0;
     }
-    n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
-    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
-    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
-    return result;
+    return specdec__engine_best(t, p, plan, drafting, rate);
 }
 
 /* Lets a drafter fill its tree, and keeps all of it; of a tree that the drafter chose, what pays. */
@@ -161,11 +171,13 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     result = d->kind->fill(d, p, &t->error);
     if (result)
         return result;
-    specdec__draft_keep(p, p->tree.n);
-    if (!d->kind->cost)
-        p->kept_count = specdec__tune_chosen(&t->engine->tune->drafters[drafter], plan, p->probability, p->tree.n,
-                                             rate);
-    return SPECDEC_OK;
+    if (!p->shares) {
+        specdec__draft_keep(p, p->tree.n);
+        return SPECDEC_OK;
+    }
+    specdec_tree_depth(&p->tree, p->depth);
+    specdec__tune_paths(&t->engine->tune->drafters[drafter], p, 1, p->levels);
+    return specdec__engine_best(t, p, plan, 0, rate);
 }
 
 /* How much of what it is behind a drafter may read in this step, so that other texts need not wait long for it. */

@@ -42,6 +42,7 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_ask(t, drafter, plan);
+    p->shares = p->grows || !d->kind->cost;
     behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_light(e, drafter, p->grows, behind, plan);
@@ -100,16 +101,12 @@ static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
-    const specdec__drafter *d = &e->drafters[drafter];
-    const specdec__proposal *p = &d->proposals[t->at];
-    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
+    const specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     double chance[SPECDEC__TUNE_RANKS];
 
-    if (p->grows)
+    if (p->shares)
         return (double)p->probability[candidate];
-    if (!d->kind->cost)
-        return specdec__tune_path(known, p->probability[candidate]);
-    specdec__tune_acceptance(known, chance);
+    specdec__tune_acceptance(&e->tune->drafters[drafter], chance);
     return (double)m->worth[m->tree.parents[i]] *
            chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }

@@ -38,11 +38,12 @@ typedef struct specdec__proposal {
     specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
     float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
     int grows;            /* the tree is extended level by level, else filled */
+    int shares;           /* candidates have shares, which tell how probable they are; else their ranks tell */
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1 where nothing is proposed */
     int32_t *depth;       /* (capacity): root 0 */
     unsigned char *extended; /* (capacity): what may follow a candidate is known */
-    float *share;         /* (capacity): of a candidate among those behind the same node, by the drafter */
+    float *share;         /* (capacity): how probable a candidate is behind its parent, by the drafter */
     float *probability;   /* (capacity): of the path from the root */
     int level;            /* where the newest level of a tree that grows begins */
     int ran;              /* candidates that were extended before, the root aside */
@@ -86,7 +87,7 @@ typedef struct specdec__judged {
     const specdec_sampling *sampling;
     const specdec_tree *tree;
     const int32_t *tokens;   /* (tree->n) */
-    const float *logits;     /* (tree->n, vocab) */
+    const float *logits;     /* (tree->n, vocab); NULL: nobody had to look at any */
     int vocab;
     const specdec__kernels *kernels;
     const int32_t *path;     /* (length): nodes that were reached, the root first: each has chosen a token */
@@ -108,7 +109,7 @@ typedef struct specdec__drafter_kind {
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
     /* Proposes a token for each node of proposal->tree, whose levels lie one behind the other. A drafter that costs
-       nothing also chooses the tree, its likeliest nodes first, and says how probable their paths are. */
+       nothing also chooses the tree and says how probable each node is behind its parent. */
     specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
     /* Appends what may follow each of proposal->chosen[count], with its shares. The root comes first, alone; a
        candidate comes once, after its parent. Or: its trees do not grow. */

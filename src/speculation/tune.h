@@ -10,7 +10,7 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
-#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: shares, probabilities of paths */
+#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.99 /* what a step leaves of the weight of older ones */
 #define SPECDEC__TUNE_STAKE 0.8   /* plain steps that a drafter may lose before it has won any, */
@@ -50,7 +50,6 @@ typedef struct specdec__tune_drafter {
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
     double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
     /* Of nodes that it chose, by the probability of the path to them: sums of these, and how many were accepted. */
-    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];
 } specdec__tune_drafter;
 
 /* What tokens of prompts add to steps in which others write. */
@@ -89,8 +88,7 @@ static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
     }
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
         t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
-        t->taken[i] = 0.6 * t->share[i];
-        t->predicted[i] = t->came[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
+        t->taken[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
     }
     t->patience = 16;
 }
@@ -168,10 +166,10 @@ static double specdec__tune_offer(const specdec__tune_drafter *t, float share)
     int bin = specdec__tune_bin(share);
     double p = (double)share * t->taken[bin] / t->share[bin];
 
-    return p < 0.999 ? p : 0.999;
+    return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* How probable the paths to candidates are, of a tree that grows: those from number `from` on. Deeper ones than that
+/* How probable the paths to candidates are that have shares: those from number `from` on. Deeper ones than that
    are not to be verified now. */
 static void specdec__tune_paths(const specdec__tune_drafter *t, specdec__proposal *p, int from, int deepest)
 {
@@ -199,18 +197,11 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
         t->offered[rank] += !came; /* later ranks count when the earlier ones have failed */
         t->accepted[rank] += hit && !came;
         came |= hit;
-        if (p->grows) {
+        if (p->shares) {
             t->share[specdec__tune_bin(p->share[i])] += (double)p->share[i];
             t->taken[specdec__tune_bin(p->share[i])] += hit;
         }
     }
-}
-
-/* Notes whether a node came whose path had this probability by the drafter that chose its place. */
-static void specdec__tune_predicted(specdec__tune_drafter *t, float probability, int came)
-{
-    t->predicted[specdec__tune_bin(probability)] += (double)probability;
-    t->came[specdec__tune_bin(probability)] += came;
 }
 
 /* Pairs of sums lose weight, once the first of them is above `enough`. */
@@ -234,7 +225,6 @@ static void specdec__tune_fade(specdec__tune *tune)
         specdec__tune_drafter *t = &tune->drafters[i];
 
         specdec__tune_fade_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_fade_pairs(t->predicted, t->came, SPECDEC__TUNE_BINS, 1);
         specdec__tune_fade_pairs(t->share, t->taken, SPECDEC__TUNE_BINS, 1);
     }
 }
@@ -265,27 +255,6 @@ static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, i
         }
     }
     return best;
-}
-
-/* How probable it is that a node comes which its drafter chose for a path of this probability. */
-static double specdec__tune_path(const specdec__tune_drafter *t, float probability)
-{
-    const int bin = specdec__tune_bin(probability);
-    const double p = (double)probability * t->came[bin] / t->predicted[bin];
-
-    return t->certain ? 1 : p < 0.999 ? p : 0.999;
-}
-
-/* The same for count nodes of the predicted probabilities by a drafter that chose them. */
-static int specdec__tune_chosen(const specdec__tune_drafter *t, const specdec__plan *plan, const float *probability,
-                                int count, double *rate)
-{
-    double worth[SPECDEC__MAX_TREE];
-    int i;
-
-    for (i = 0; i < count; i++)
-        worth[i] = specdec__tune_path(t, probability[i]);
-    return specdec__tune_nodes(plan, worth, count, 0, rate);
 }
 
 /* Puts a value into the falling list worth (count, at most `most`); the last one falls out. Returns how many there

@@ -115,7 +115,7 @@ def write_shard(given, number, records):
     with open(answers, "w") as out:
         process = subprocess.Popen(
             [given.many, "-m", given.model, "-f", lines, "-n", str(given.tokens), "-c", str(given.context), "--ids",
-             "--sequences", str(given.streams), "-t", str(given.threads), "--spec", "off"] + sampling, stdout=out)
+             "--sequences", str(given.sequences), "-t", str(given.threads), "--spec", "off"] + sampling, stdout=out)
         try:
             status = wait(process, given.pause)
         finally:

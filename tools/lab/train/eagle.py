@@ -1,6 +1,6 @@
 """Trains an EAGLE-3 draft on the states of any model that specdec runs, and writes it as a GGUF file.
 
-    eagle.py BASE.gguf OUT.gguf --answers PATH [--layers A,B,C] [--width N] [--size N] [--queries N] [--keys N]
+    eagle.py BASE.gguf OUT.gguf --answers PATH [--layers A,B,C] [--width N | --borrow] [--size N] [--queries N] [--keys N]
              [--feed-forward N] [and the flags of heads.py: --heads N is how many tokens it learns to guess in a row]
 
 What is learned: one layer with its own cache (Li et al. 2025, arXiv 2503.01840). Pair p is the base's states behind
@@ -9,7 +9,8 @@ stands for the base's. So it is trained as it is used: guess 1 of a pair comes f
 state that guess 1 of the pair before has left, and so on, each seeing the keys that it will find in the cache.
 
 Texts, states, stages, checkpoints, the goal: as heads.py has them; a step takes --rows texts. The draft's width is its
-own, so it has its own embedding; it carries the base's tokenizer."""
+own, so it has its own embedding; with --borrow it is as wide as the base, whose embedding it reads, as it is. It carries
+the base's tokenizer."""
 import math
 import types
 
@@ -35,6 +36,7 @@ def options():
     parser = training.heads_parser_of(__doc__)
     parser.add_argument("--layers", default="", help="of the base, whose states are read (1, half of them, all)")
     parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--borrow", action="store_true", help="the base's embedding, and its width")
     parser.add_argument("--size", type=int, default=32, help="of an attention head")
     parser.add_argument("--queries", type=int, default=4, help="attention heads")
     parser.add_argument("--keys", type=int, default=2, help="attention heads of keys and values")
@@ -56,7 +58,8 @@ class Layout:
     """What a file holds: see speculator.Layout."""
 
     def __init__(self, given, base, rows):
-        width, q, kv = given.width, given.queries * given.size, given.keys * given.size
+        width = base.width if given.borrow else given.width
+        q, kv = given.queries * given.size, given.keys * given.size
         self.size, self.keys = given.size, given.keys
         numbers = {"context_length": 4096, "embedding_length": width, "block_count": 1,
                    "feed_forward_length": given.feed_forward, "attention.head_count": given.queries,
@@ -77,6 +80,8 @@ class Layout:
             "blk.0.ffn_gate.weight": (given.feed_forward, width), "blk.0.ffn_up.weight": (given.feed_forward, width),
             "blk.0.ffn_down.weight": (width, given.feed_forward), "output_norm.weight": (width,),
             "output.weight": (rows or base.vocabulary, width)}
+        if given.borrow:
+            del self.tensors["token_embd.weight"]
 
 
 class Texts:
@@ -115,9 +120,9 @@ class Eagle(training.Drafts):
     ids_name, unit = "d2t", "texts"
     judged_most, judged_at_once = MANY_TEXTS, FEW_TEXTS
 
-    def __init__(self, layout, heads, vocabulary, tokens=None, numbers=torch.float32):
+    def __init__(self, layout, heads, vocabulary, tokens=None, numbers=torch.float32, borrowed=None):
         super().__init__(layout, heads, vocabulary, tokens, numbers)
-        self.size, self.keys = layout.size, layout.keys
+        self.size, self.keys, self.borrowed = layout.size, layout.keys, borrowed
 
     @staticmethod
     def units(shard, mark, value):
@@ -163,6 +168,11 @@ class Eagle(training.Drafts):
         gate, up = self.linear(h, self.weight("ffn_gate")), self.linear(h, self.weight("ffn_up"))
         return x + self.linear(F.silu(gate) * up, self.weight("ffn_down"))
 
+    def embedded(self, ids):
+        if self.borrowed is not None:
+            return F.embedding(ids, self.borrowed)
+        return F.embedding(ids, self.tensor("token_embd.weight"), sparse=True)
+
     def read(self, x):
         """What fc reads of the base's states."""
         return self.norm(x) * self.tensor("enc.output_norm.weight")
@@ -172,7 +182,7 @@ class Eagle(training.Drafts):
         speed = ROTATION ** (-torch.arange(0, self.size, 2, dtype=torch.float32) / self.size)
         angle = torch.arange(pairs)[:, None] * speed
         rotation, mask, caches = (angle.cos()[None, None], angle.sin()[None, None]), torch.ones(pairs, pairs), []
-        embedded = F.embedding(batch.tokens, self.tensor("token_embd.weight"), sparse=True)
+        embedded = self.embedded(batch.tokens)
         g = self.linear(self.read(batch.states), self.tensor("fc.weight"))
         for _ in range(self.heads):
             x = self.layer(g, embedded, caches, rotation, mask)
@@ -184,16 +194,18 @@ class Eagle(training.Drafts):
     def begin(self, base, store, shards, counts):
         """Begins near the linear guess of linear.py, u = later g + e(token): fc gives the g with which that is the
         guess from the base's states, and a guess is the g of the next one. All embeddings have the same last numbers,
-        a mark by which three quarters of the attention heads know their own pair; these carry what is added to g.
+        a mark by which three quarters of the attention heads know their own pair; these carry what is added to g. In a
+        borrowed embedding, whose e(token) is linear in its norm, the mark is a direction in which all are alike.
         Others and the feed-forward part begin by adding nothing."""
         width, own = self.tensor("output.weight").shape[1], self.keys - self.keys // 4
-        rank = min(own * self.size, width - MARK, base.width)
+        rank = min(own * self.size, width - (MARK if self.borrowed is None else 0), base.width)
+        normed = None if self.borrowed is None else self.norm(self.borrowed)
         self.level(store, shards, base.width)
         places = linear.Places(store, shards, self.read, lambda x: self.norm(x[:, -base.width:]) *
                                base.matrix("output_norm.weight"))
         kept = torch.nonzero(self.row >= 0)[:, 0]
         state_part, token_part, later, output = linear.guess(places, base, self.numbers, kept, counts, rank,
-                                                             lambda u: u)
+                                                             lambda u: u, normed)
         state, token, _, _, _ = next(places.parts())
         length = lambda x: float(x.norm(dim=1).median()) / math.sqrt(width)
         said, met = length(state @ state_part.T + token_part[token]), length(token_part[token])
@@ -204,11 +216,18 @@ class Eagle(training.Drafts):
             share = said / length(state @ fc.T)
         self.tensor("fc.weight").mul_(0.3 * said)[:rank] = fc
         self.tensor("output.weight").zero_()[:, :rank] = output * said
-        mark = math.sqrt(2 / MARK) * met * math.sqrt(width)
-        embedding = self.tensor("token_embd.weight").zero_()
-        embedding[:, :rank], embedding[:, -MARK:] = token_part, mark
-        self.look_at_own_pair(own, rank, math.sqrt(3) * met, mark, more * said)
-        embedding.div_(float(embedding.std()))
+        if normed is None:
+            mark, sight = math.sqrt(2 / MARK) * met * math.sqrt(width), torch.zeros(width)
+            embedding = self.tensor("token_embd.weight").zero_()
+            embedding[:, :rank], embedding[:, -MARK:] = token_part, mark
+            embedding.div_(float(embedding.std()))
+            sight[-MARK:] = math.sqrt(3) * met / (mark * MARK)
+            values = math.sqrt(3) * met * torch.eye(rank, width)
+        else:
+            often = normed * torch.from_numpy(counts + 1).float().sqrt()[:, None]
+            sight = linear.solved(often.T @ often, often.T @ torch.from_numpy(counts + 1).float().sqrt()[:, None])[:, 0]
+            values = torch.linalg.lstsq(normed, token_part).solution.T
+        self.look_at_own_pair(own, sight, values, more * said)
 
     @torch.no_grad()
     def level(self, store, shards, width):
@@ -217,25 +236,27 @@ class Eagle(training.Drafts):
         parts = self.norm(rows).unflatten(1, (-1, width)).pow(2).mean(2).median(0)[0].rsqrt()
         self.tensor("enc.output_norm.weight").copy_(parts.repeat_interleave(width))
 
-    def look_at_own_pair(self, own, rank, length, mark, more):
-        """Attention heads of the first `own` keys look at their own pair and carry e(token), of embeddings of such a
-        length, and more g."""
-        width, groups = self.tensor("output.weight").shape[1], len(self.weight("attn_q")) // len(self.weight("attn_k"))
+    def look_at_own_pair(self, own, sight, values, more):
+        """Attention heads of the first `own` keys look at their own pair and carry values times the norm of the
+        embedding, which times sight is 1, and more g."""
+        rank, width = values.shape
+        groups = len(self.weight("attn_q")) // len(self.weight("attn_k"))
         turns = 1 - torch.cos(ROTATION ** (-2 * torch.arange(TURNS) / self.size))
-        seen = math.sqrt(NEAR * math.sqrt(self.size) / float(turns.sum())) / (mark / length * MARK)
+        seen = math.sqrt(NEAR * math.sqrt(self.size) / float(turns.sum()))
         for name, count in (("attn_q", own * groups), ("attn_k", own)):
             rows = self.weight(name)[:count * self.size].zero_().unflatten(0, (count, self.size))
-            rows[:, 0:2 * TURNS:2, width - MARK:width] = seen
-        at = torch.arange(rank)
+            rows[:, 0:2 * TURNS:2, :width] = seen * sight
         carried = self.weight("attn_v")[:rank].zero_()
-        carried[at, at], carried[:, width:width + rank] = length, more
+        carried[:, :width], carried[:, width:width + rank] = values, more
+        at = torch.arange(rank)
         self.weight("attn_output").zero_()[at, at // self.size * groups * self.size + at % self.size] = 1
         self.weight("ffn_down").zero_()
 
 
 def make_eagle(given, base, tokens, numbers):
     """A draft as asked for."""
-    return Eagle(Layout(given, base, given.draft_vocab), given.heads, base.vocabulary, tokens, numbers)
+    return Eagle(Layout(given, base, given.draft_vocab), given.heads, base.vocabulary, tokens, numbers,
+                 base.matrix("token_embd.weight") if given.borrow else None)
 
 
 def layers_of_file(path):
@@ -249,8 +270,10 @@ def load(path, base, guesses, numbers=torch.float32):
     names = {"width": "embedding_length", "size": "attention.key_length", "queries": "attention.head_count",
              "keys": "attention.head_count_kv", "feed_forward": "feed_forward_length"}
     shape = types.SimpleNamespace(**{k: file["%s.%s" % (EAGLE, v)] for k, v in names.items()})
+    shape.borrow = "token_embd.weight" not in file.tensors
     layout = Layout(shape, base, file.tensors.shape("output.weight")[0])
-    return Eagle(layout, guesses, base.vocabulary, None, numbers).load(path)
+    borrowed = base.matrix("token_embd.weight") if shape.borrow else None
+    return Eagle(layout, guesses, base.vocabulary, None, numbers, borrowed).load(path)
 
 
 def prepare(given):

@@ -52,7 +52,8 @@ def parser_of(description):
                         help="mixed: embeddings in Q4_0, which costs no accuracy, other matrices in Q8_0")
     parser.add_argument("--seconds", type=float, default=600, help="of training, states not counted")
     parser.add_argument("--steps", type=int, default=0, help="instead of --seconds")
-    parser.add_argument("--first", type=float, default=0.25, help="share of the first stage")
+    parser.add_argument("--first", type=float, default=0.25,
+                        help="share of the first stage; with none, and no --text, states are made faster")
     parser.add_argument("--rows", type=int, default=512, help="places a step")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--decay", type=float, default=0.05)
@@ -496,7 +497,7 @@ def prepare(given, make=make_heads, layers=(), kept=states.STATES):
         raise SystemExit("every text is held out (%d in all): more are needed, or a smaller --held-out" %
                          sum(len(shard.texts) for shard in shards))
     store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers, given.pause,
-                         kept)
+                         kept, 0 if given.first > 0 or given.text else states.WRITTEN)
     more = [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.count)]
     counts = counts_of(shards + more, base.vocabulary)
     tokens = frequent(counts, given.draft_vocab) if given.draft_vocab else None

@@ -83,10 +83,12 @@ def guess_of_later(places, state_part, token_part, code, step):
     return solved(moments, cross).T
 
 
-def guess(places, base, numbers, kept, counts, rank, step):
-    """Of the tokens `kept`: P (rank, features), e (vocabulary, rank), how u goes on (rank, rank), W D (kept, rank)."""
-    embedding, output = base.matrix("token_embd.weight"), base.matrix(base.output)[kept]
-    embedding = embedding / embedding.std()
+def guess(places, base, numbers, kept, counts, rank, step, embedding=None):
+    """Of the tokens `kept`: P (rank, features), e (vocabulary, rank), how u goes on (rank, rank), W D (kept, rank). e is
+    linear in the embedding, which is the base's, if none is given."""
+    output = base.matrix(base.output)[kept]
+    if embedding is None:
+        embedding = base.matrix("token_embd.weight") / base.matrix("token_embd.weight").std()
     whole, second = guess_of_next(places, embedding.to(numbers), numbers)
     weights, features = torch.from_numpy(counts).float()[kept] + 1, len(whole) - base.width
     code, decode = reduced(second, output, weights / weights.sum(), rank)

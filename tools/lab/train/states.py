@@ -194,11 +194,12 @@ def most_probable(logits):
 
 class Store:
     """The folder of states. rows(shard) -> states, tops, chances: (n, base.read_width) float16, (n, TOP) ids and their
-    probabilities under the base; kept=TOPS: tops and chances alone, which take far less room. making: seconds in which
-    states were made."""
+    probabilities under the base; kept=TOPS: tops and chances alone, which take far less room. goals=WRITTEN: tops and
+    chances of places with this mark alone, zeros elsewhere. making: seconds in which states were made."""
 
-    def __init__(self, folder, base, limit, numbers, pause="", kept=STATES):
+    def __init__(self, folder, base, limit, numbers, pause="", kept=STATES, goals=0):
         self.folder, self.base, self.limit, self.numbers, self.pause = folder, base, limit, numbers, pause
+        self.goals = goals
         self.kinds = {"states": (np.float16, base.read_width), "tops": (np.int32, TOP), "chances": (np.float16, TOP)}
         self.kept, self.open, self.making = kept, {}, 0.0
         os.makedirs(folder, exist_ok=True)
@@ -211,6 +212,7 @@ class Store:
     def place(self, shard):
         """Where the states of a shard lie, or will lie."""
         parts = list(map(str, self.base.layers)) if "states" in self.kept else ["tops"]
+        parts += ["written"] if self.goals else []
         return os.path.join(self.folder, "-".join([shard.key, str(self.numbers).replace("torch.", "")] + parts))
 
     def rows(self, shard):
@@ -239,11 +241,16 @@ class Store:
     @torch.no_grad()
     def parts(self, shard):
         """Runs the base over a shard: name -> rows, part by part."""
-        width = self.base.width
+        width, at = self.base.width, 0
         for states in self.base.states(shard.texts):
             wait_while(self.pause)
-            logits = self.base.logits(torch.from_numpy(states[:, :width].copy()), self.numbers)
-            yield dict(most_probable(logits), states=states[:, width:] if self.base.layers else states)
+            wanted = shard.marks[at:at + len(states)] & self.goals == self.goals
+            logits = self.base.logits(torch.from_numpy(states[wanted, :width]), self.numbers)
+            known = {name: np.zeros((len(states), TOP), self.kinds[name][0]) for name in TOPS}
+            for name, rows in most_probable(logits).items():
+                known[name][wanted] = rows
+            yield dict(known, states=states[:, width:] if self.base.layers else states)
+            at += len(states)
 
     def put(self, shard, parts):
         """Keeps what is known of a shard: name -> rows, part by part."""

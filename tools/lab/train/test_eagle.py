@@ -18,12 +18,13 @@ import test_heads
 from model import turned
 
 BASE = test_heads.BASE
+BORROWS = {"borrow": True, "queries": 4, "keys": 4}
 
 
 def options(folder, programs, **others):
     """What eagle.py is told."""
     given = test_heads.options(folder, programs, out=os.path.join(folder, "eagle.gguf"), layers="0,1,2", width=64,
-                               size=32, queries=2, keys=1, feed_forward=96, rows=4, rate=6e-3, draft_vocab=600)
+                               size=32, queries=2, keys=1, feed_forward=96, rows=4, rate=6e-3, draft_vocab=600, borrow=False)
     given.__dict__.update(others)
     return given
 
@@ -39,7 +40,7 @@ def guess_of_one(draft, states_, tokens, last, count):
             g = draft.tensor("fc.weight") @ (draft.norm(states_[p]) * draft.tensor("enc.output_norm.weight"))
         else:
             g = x
-        token = draft.tensor("token_embd.weight")[tokens[p]]
+        token = draft.embedded(tokens[p])
         h = torch.cat((draft.norm(token) * draft.weight("attn_norm"), draft.norm(g) * draft.weight("attn_norm_2")))
         q, k, v = ((draft.weight("attn_" + n) @ h).view(-1, draft.size) for n in "qkv")
         keys.append(turned(k, angle.cos(), angle.sin()))
@@ -55,10 +56,10 @@ def guess_of_one(draft, states_, tokens, last, count):
 
 
 @torch.no_grad()
-def test_guesses_are_those_of_a_cache(folder, programs):
+def test_guesses_are_those_of_a_cache(folder, programs, **others):
     """Guesses of whole texts at once are those of one pair after the other; they know nothing of states behind the
     one that they start from; goals are those of the text."""
-    trainer = eagle.prepare(options(folder, programs, draft_vocab=0))
+    trainer = eagle.prepare(options(folder, programs, draft_vocab=0, **others))
     draft, (s, start) = trainer.heads, trainer.orders[0].places(0)[0]
     shard, end = trainer.shards[s], int(trainer.shards[s].ends[start])
     batch = draft.batch(trainer.store, trainer.shards, np.array([[s, start]]), 0)
@@ -128,6 +129,32 @@ def scripts_say(trainer, draft, programs, folder, text, guesses):
     return written / steps
 
 
+def check_engine(trainer, draft, programs, folder, given):
+    """The engine takes as many tokens a step with the file as the draft's guesses promise."""
+    found, promised = [], []
+    for text in ("Once upon a time", "Tom and his sister", "The little dog", "One day, a girl"):
+        found.append(engine_says(programs, given, text, 4))
+        promised.append(scripts_say(trainer, draft, programs, folder, text, 3))
+    assert sum(promised) > 1.25 * len(promised), promised
+    assert abs(sum(found) / sum(promised) - 1) < 0.05, (found, promised)
+
+
+def test_the_base_lends_its_embedding(folder, programs):
+    """A draft that borrows it begins near the linear guess, too; its file lacks the embedding; the engine agrees."""
+    given = options(folder, programs, **BORROWS, steps=10, first=0, out=os.path.join(folder, "borrows.gguf"))
+    trainer = eagle.prepare(given)
+    assert (training.judged(trainer.heads, trainer.judges)[:, 0] > 0.25).all()
+    trainer.run()
+    training.finish(trainer)
+    draft = eagle.load(given.out, trainer.store.base, given.heads)
+    assert "token_embd.weight" not in gguf.Reader(given.out).tensors and draft.borrowed is not None
+    check_engine(trainer, draft, programs, folder, given)
+    shard = trainer.shards[0]
+    tops, chances = trainer.store.rows(shard)[1:]  # goals are kept where the base wrote the text, and nowhere else
+    assert np.array_equal(chances.any(1), shard.marks & states.WRITTEN > 0) and len(tops) == len(shard.ids)
+    os.remove(trainer.path)
+
+
 def test_training_teaches_and_the_engine_agrees(folder, programs):
     """It begins near a linear guess; loss falls, held-out accuracy of every guess rises; the file is the draft; the engine
     that runs it takes as many tokens a step as its guesses promise."""
@@ -145,12 +172,7 @@ def test_training_teaches_and_the_engine_agrees(folder, programs):
     assert set(file.tensors) == set(trainer.heads.layout.tensors) | {"d2t"} and len(file.tensors["d2t"]) == 600
     assert all(torch.equal(a, b) for a, b in zip(draft.parameters(), trainer.heads.parameters()))
     assert file["eagle3.target_layers"] == (gguf.U32, [0, 1, 2])
-    found, promised = [], []
-    for text in ("Once upon a time", "Tom and his sister", "The little dog", "One day, a girl"):
-        found.append(engine_says(programs, given, text, 4))
-        promised.append(scripts_say(trainer, draft, programs, folder, text, 3))
-    assert sum(promised) > 1.25 * len(promised), promised
-    assert abs(sum(found) / sum(promised) - 1) < 0.05, (found, promised)
+    check_engine(trainer, draft, programs, folder, given)
     said = test_heads.script("judge_heads.py", given.out, BASE, "--answers", given.answers[0], "--held-out", 0.2,
                              "--longest", 256, "--guesses", 2, "--work", given.work, "--programs", programs)
     right = [float(line.split("|")[2]) for line in said.splitlines() if line[:3] in ("| 1", "| 2")]
@@ -169,7 +191,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         test_heads.write_stories(folder, programs)
         test_guesses_are_those_of_a_cache(folder, programs)
+        test_guesses_are_those_of_a_cache(folder, programs, **BORROWS)
         test_texts_have_marks(folder, programs)
+        test_the_base_lends_its_embedding(folder, programs)
         test_training_teaches_and_the_engine_agrees(folder, programs)
         test_training_goes_on_where_it_stopped(folder, programs)
     print("test_eagle.py: right")
