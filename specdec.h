@@ -39513,10 +39513,13 @@ typedef struct specdec__mixes {
     float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
 } specdec__mixes;
 
-/* Bounds of logits in place of logits: see >>forward/screen. */
+/* What a step makes of rows of logits: the logits; bounds of them (see >>forward/screen); nothing, as no row will be
+   looked at. */
+enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
+
 typedef struct specdec__screen {
-    int asked;       /* whether whoever reads the rows of the steps to come knows what to do with bounds */
-    int bounds;      /* whether rows of the last step are bounds */
+    int asked;       /* the least that will do for whoever reads the rows of the steps to come */
+    int bounds;      /* what the last step made: 0: logits */
     float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
     int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
     uint64_t rows, read, whole; /* as in specdec_info */
@@ -39914,8 +39917,11 @@ static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, 
     return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
 }
 
-/* May the step under way make bounds of logits in place of logits? */
-SPECDEC__INLINE int specdec__screen_may(const specdec__context *c) { return c->screen.asked && c->output->bounds; }
+/* What the step under way makes of rows of logits. */
+SPECDEC__INLINE int specdec__screen_makes(const specdec__context *c)
+{
+    return c->screen.asked == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.asked;
+}
 
 /* norms (row_count, parts) of the columns that the output matrix is multiplied with, a thread's share. Where bounds
    could overflow they become no numbers, and so do the bounds. */
@@ -42867,7 +42873,8 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     }
 }
 
-/* A thread's share of the logits, or of their bounds: of rows[i] of x. Their states become rows of h. */
+/* A thread's share of the logits, or of their bounds, if any are wanted: of rows[i] of x. Their states become rows of
+   h in any case. */
 static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -42882,14 +42889,14 @@ static void specdec__forward_logits(void *argument, int thread)
     in.rows = c->rows;
     c->scratch[thread].half = 2 * m->layers;
     if (thread == 0)
-        c->screen.bounds = specdec__screen_may(c);
-    if (!specdec__screen_may(c)) {
+        c->screen.bounds = specdec__screen_makes(c);
+    if (specdec__screen_makes(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__pool_barrier(c->pool))
+    if (specdec__screen_makes(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_norms(c, thread);
     if (!specdec__pool_barrier(c->pool))
@@ -44319,6 +44326,7 @@ typedef struct specdec__settle_need {
     int altered;       /* the tokens that may be altered are among so many last of the text */
     float temperature;
     float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
+    const uint32_t *allowed; /* a bit for each token that may follow; NULL: all may */
 } specdec__settle_need;
 
 /* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
@@ -44327,7 +44335,7 @@ typedef struct specdec__settle_need {
 static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
-    specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty};
+    specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty, NULL};
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
     const int length = specdec__sampler_chain(s, chain), greedy = !(s->temperature > 0);
     int at = 0, window, i;
@@ -44381,8 +44389,19 @@ static int specdec__settle_scale(specdec__settling *w, int from, int end)
     return good;
 }
 
-/* Finds the `leaders` highest bounds, best first. Returns 0 if any bound is no number, or too large. */
-static int specdec__settle_lead(specdec__settling *w, int leaders)
+/* Bounds [from, end) of tokens that may not follow become -infinity. */
+static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed, int from, int end)
+{
+    int i;
+
+    for (i = from; i < end; i++)
+        if (!(allowed[i / 32] >> i % 32 & 1))
+            w->row[i] = specdec__float_from_bits(0xff800000u);
+}
+
+/* Finds the `leaders` highest bounds of tokens that may follow, best first; fewer, if these are all. Returns 0 if any
+   bound is no number, or too large. */
+static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_t *allowed)
 {
     specdec_candidate candidate;
     int i = 0, end;
@@ -44391,6 +44410,8 @@ static int specdec__settle_lead(specdec__settling *w, int leaders)
         end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
         if (!specdec__settle_scale(w, i, end))
             return 0;
+        if (allowed)
+            specdec__settle_forbid(w, allowed, i, end);
         if (w->count == leaders &&
             !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
             continue;
@@ -44400,12 +44421,14 @@ static int specdec__settle_lead(specdec__settling *w, int leaders)
             w->count = specdec__sample_insert(w->found, w->count, leaders, candidate);
         }
     }
-    return 1;
+    while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST))
+        w->count--;
+    return w->count > 0;
 }
 
 /* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
    for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
-   rounded. +infinity when fewer than k were found. */
+   rounded. Below all bounds when fewer than k were found. */
 static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
                                    const specdec__settle_list *lists, int list_count)
 {
@@ -44426,7 +44449,7 @@ static float specdec__settle_least(const specdec__settling *w, const specdec__se
             held = specdec__sample_insert(best, held, k, w->found[i]);
     }
     if (held < k)
-        return specdec__float_from_bits(0x7f800000u);
+        return -SPECDEC__SAMPLE_LARGEST;
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
@@ -44513,7 +44536,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     float least;
     int known;
 
-    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders))
+    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders, need->allowed))
         return 0;
     least = w->found[0].logit;
     specdec__settle_read(w, 0);
@@ -44534,7 +44557,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
 /* All logits of the last step are made. */
 static void specdec__settle_whole(specdec__context *c)
 {
-    c->screen.asked = 0;
+    c->screen.asked = SPECDEC__SCREEN_LOGITS;
     c->screen.whole++;
     c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
@@ -45896,6 +45919,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
 #define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
 #define SPECDEC__NGRAM_LATER       5   /* of these: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_STREAKS     3     /* a source is trusted more, the more tokens in a row were foreseen */
 #define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
 #define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
 #define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
@@ -45918,16 +45942,27 @@ typedef struct specdec__ngram_run {
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
-    int32_t run;   /* the longest run that may be continued; until the offer is taken, the one before it */
+    int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
+    int32_t streak; /* of likeliest tokens that the path ends with */
     int32_t order; /* of making; settles equal probabilities */
 } specdec__ngram_offer;
 
 /* How often a source was right, of how many times that it was asked. Sources are the root's row (0), contexts of so
    many tokens, and rows behind contexts of one token and of more. Evidence: the context had one continuation, once,
-   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens. */
+   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens.
+   Streaks: of the tokens before, none, the last one to three or more were what had been thought likeliest. */
 typedef struct specdec__ngram_trust {
     float right, tried;
 } specdec__ngram_trust;
+
+/* Where a continuation is looked for: behind a path. */
+typedef struct specdec__ngram_place {
+    int32_t run; /* the longest run that the path ends with, and that may be continued */
+    int streak;  /* tokens in a row, up to here, that had been thought likeliest */
+    int root;    /* 1: behind the text's last token */
+    int known;   /* tokens in tail */
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
+} specdec__ngram_place;
 
 /* Tokens that may follow, by the source of each: those of a stage add up to a share of 1, if all are listed. */
 typedef struct specdec__ngram_item {
@@ -45942,6 +45977,7 @@ typedef struct specdec__ngram_list {
         int end; /* in items */
     } stages[SPECDEC__NGRAM_SOURCES];
     int count, stage_count;
+    int streak; /* which trust counts */
 } specdec__ngram_list;
 
 /* What a tree shall be like. */
@@ -45956,6 +45992,7 @@ typedef struct specdec__ngram_wish {
 typedef struct specdec__ngram_reader {
     const int32_t *text; /* the caller's: what was counted stays as it is until it is taken back */
     int from, length;
+    int streak, streak_at; /* tokens in a row that had been thought likeliest, where the text was so long */
     int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run that is the text's last k tokens */
 } specdec__ngram_reader;
 
@@ -45982,7 +46019,7 @@ typedef struct specdec__ngram {
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
-    specdec__ngram_trust trust[SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
+    specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
     specdec__ngram_reader past;     /* where history is indexed anew */
 } specdec__ngram;
 
@@ -45992,6 +46029,7 @@ static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
     int k;
 
     reader->from = reader->length = from;
+    reader->streak = reader->streak_at = 0;
     for (k = 1; k <= SPECDEC__NGRAM_CONTEXT_MAX; k++)
         reader->active[k] = -1;
     reader->active[0] = 0;
@@ -46014,7 +46052,8 @@ static void specdec__ngram_clear(specdec__ngram *index)
 static void specdec__ngram_begin_trust(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
-    int i, k;
+    static const float doubt[SPECDEC__NGRAM_STREAKS] = {1, 0.5f, 0.25f};
+    int i, k, streak;
 
     for (i = 0; i < SPECDEC__NGRAM_SOURCES; i++)
         for (k = 0; k < SPECDEC__NGRAM_EVIDENCE; k++) {
@@ -46024,8 +46063,10 @@ static void specdec__ngram_begin_trust(specdec__ngram *index)
                 share = 0.15f;
             else if (i >= SPECDEC__NGRAM_ROWS)
                 share = 0.4f;
-            index->trust[i][k].tried = 4;
-            index->trust[i][k].right = 4 * share;
+            for (streak = 0; streak < SPECDEC__NGRAM_STREAKS; streak++) {
+                index->trust[streak][i][k].tried = 4;
+                index->trust[streak][i][k].right = 4 * (1 - doubt[streak] * (1 - share));
+            }
         }
 }
 
@@ -46438,7 +46479,7 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
         evidence = specdec__min_int(total, 3) - 1;
     else
         evidence = 2 * most >= total ? 3 : 4;
-    specdec__ngram_close(list, from, (float)total, &index->trust[depth][evidence]);
+    specdec__ngram_close(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
 /* Lists what the target found likeliest as a stage, but for what is listed already, and one token more. */
@@ -46459,29 +46500,30 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
     specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
 }
 
-/* Lists what may follow a path whose longest run is `run` and whose last tokens, newest first, are tail (known), in
-   stages: after the longest context, what only the next shorter one adds, and so on; what the target found likeliest
-   there; behind the root, what it found likely in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets its
-   part of what those before it have left, by how often it was right so far. */
-static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, int32_t run,
-                                    const int32_t *tail, int known, int root)
+/* Lists what may follow a path in stages: after the longest context, what only the next shorter one adds, and so on;
+   what the target found likeliest there; behind the root, what it found likely in the root's place (LogitSpec, arXiv
+   2507.01449). Each stage gets its part of what those before it have left, by how often it was right so far. */
+static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, const specdec__ngram_place *place)
 {
+    const specdec__recycling *r = &index->recycling;
     const specdec__recycled *row;
+    int32_t run = place->run;
     int length, kinds = 0, from = 0, i, k;
     float left = 1;
 
     list->count = list->stage_count = 0;
+    list->streak = place->streak < 4 ? place->streak > 0 : 2;
     for (; run > 0; run = index->runs[run].suffix) {
         if (index->runs[run].total > 0 && index->runs[run].kinds != kinds)
             specdec__ngram_list_run(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
-    row = specdec__recycle_find(&index->recycling, tail, known, &length);
+    row = specdec__recycle_find(r, place->tail, place->known, &length);
     if (row)
-        specdec__ngram_list_row(list, row, -1, index->trust[SPECDEC__NGRAM_ROWS + (length > 1)]);
-    row = root && known > 1 ? specdec__recycle_find(&index->recycling, tail + 1, known - 1, &length) : NULL;
+        specdec__ngram_list_row(list, row, -1, index->trust[list->streak][SPECDEC__NGRAM_ROWS + (length > 1)]);
+    row = place->root && place->known > 1 ? specdec__recycle_find(r, place->tail + 1, place->known - 1, &length) : NULL;
     if (row)
-        specdec__ngram_list_row(list, row, tail[0], index->trust[0]);
+        specdec__ngram_list_row(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
         const float right = list->stages[k].trust->right / list->stages[k].trust->tried;
 
@@ -46492,14 +46534,14 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
     }
 }
 
-/* Learns from the token that followed a path by how much stages can be trusted. */
-static void specdec__ngram_learn(specdec__ngram *index, int32_t run, const int32_t *tail, int known, int root,
-                                 int32_t token)
+/* Learns from the token that followed a path by how much stages can be trusted. Returns whether it was thought the
+   likeliest. */
+static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
-    int k, at, right = 0;
+    int k, at, best = 0, right = 0;
 
-    specdec__ngram_list_all(index, &list, run, tail, known, root);
+    specdec__ngram_list_all(index, &list, place);
     at = specdec__ngram_known(&list, token);
     for (k = 0; k < list.stage_count && !right; k++) {
         specdec__ngram_trust *trust = list.stages[k].trust;
@@ -46512,6 +46554,9 @@ static void specdec__ngram_learn(specdec__ngram *index, int32_t run, const int32
             trust->right *= 0.98f;
         }
     }
+    for (k = 1; k < list.count; k++)
+        best = list.items[k].probability > list.items[best].probability ? k : best;
+    return at >= 0 && at == best;
 }
 
 /* Tokens that noise lifts are more probable than others, where the target chooses with the same noise. It lifts a
@@ -46585,24 +46630,26 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
         list->items[k] = item;
         offer.token = item.token;
         offer.probability = from->probability * item.probability;
+        offer.streak = k ? 0 : from->streak + 1;
         if (!(offer.probability > least))
             return;
         specdec__ngram_push(index, offer);
     }
 }
 
-/* The last tokens of a path through a tree, newest first, into tail[SPECDEC__RECYCLE_CONTEXT + 1]. text[length] ends
-   with the root. Returns how many there are. */
-static int specdec__ngram_tail(int32_t *tail, const specdec_tree *tree, const int32_t *tokens, int node,
-                               const int32_t *text, int length)
+/* The place behind a node: of a tree behind text[length], which ends with the root. Its run and streak are the
+   caller's. */
+static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
+                                const int32_t *text, int length)
 {
     int n = 0;
 
+    place->root = !node;
     for (; node > 0 && n <= SPECDEC__RECYCLE_CONTEXT; node = tree->parents[node])
-        tail[n++] = tokens[node];
+        place->tail[n++] = tokens[node];
     for (; length > 0 && n <= SPECDEC__RECYCLE_CONTEXT; length--)
-        tail[n++] = text[length - 1];
-    return n;
+        place->tail[n++] = text[length - 1];
+    place->known = n;
 }
 
 /* The longest run that a reader's text ends with, and that may be continued. */
@@ -46626,7 +46673,7 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
     const int n = wish->n;
     specdec__ngram_offer offer;
     specdec__ngram_list list;
-    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
+    specdec__ngram_place place;
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
         wish->d < 1 || !(wish->least >= 0.0f))
@@ -46639,6 +46686,7 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
     offer.run = specdec__ngram_longest(index, reader);
     offer.probability = 1.0f;
     offer.parent = -1;
+    offer.streak = reader->streak_at == reader->length ? reader->streak : 0;
     index->offer_count = index->offer_order = 0;
     for (tree->n = 0;; offer = specdec__ngram_take(index)) {
         int node = tree->n++;
@@ -46650,9 +46698,10 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
             offer.run = specdec__ngram_step(index, offer.run, offer.token);
         }
         if (offer.depth + 1 < wish->d && node + 1 < n) {
-            const int known = specdec__ngram_tail(tail, tree, tokens, node, reader->text, reader->length);
-
-            specdec__ngram_list_all(index, &list, offer.run, tail, known, !node);
+            specdec__ngram_look(&place, tree, tokens, node, reader->text, reader->length);
+            place.run = offer.run;
+            place.streak = offer.streak;
+            specdec__ngram_list_all(index, &list, &place);
             if (wish->coupled)
                 specdec__ngram_lift(&list, specdec__sample_noise_row(wish->seed,
                                                                      (uint64_t)(reader->length + offer.depth)));
@@ -47935,11 +47984,12 @@ typedef struct specdec__proposal {
     specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
     float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
     int grows;            /* the tree is extended level by level, else filled */
+    int shares;           /* candidates have shares, which tell how probable they are; else their ranks tell */
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1 where nothing is proposed */
     int32_t *depth;       /* (capacity): root 0 */
     unsigned char *extended; /* (capacity): what may follow a candidate is known */
-    float *share;         /* (capacity): of a candidate among those behind the same node, by the drafter */
+    float *share;         /* (capacity): how probable a candidate is behind its parent, by the drafter */
     float *probability;   /* (capacity): of the path from the root */
     int level;            /* where the newest level of a tree that grows begins */
     int ran;              /* candidates that were extended before, the root aside */
@@ -47983,7 +48033,7 @@ typedef struct specdec__judged {
     const specdec_sampling *sampling;
     const specdec_tree *tree;
     const int32_t *tokens;   /* (tree->n) */
-    const float *logits;     /* (tree->n, vocab) */
+    const float *logits;     /* (tree->n, vocab); NULL: nobody had to look at any */
     int vocab;
     const specdec__kernels *kernels;
     const int32_t *path;     /* (length): nodes that were reached, the root first: each has chosen a token */
@@ -48005,7 +48055,7 @@ typedef struct specdec__drafter_kind {
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
     /* Proposes a token for each node of proposal->tree, whose levels lie one behind the other. A drafter that costs
-       nothing also chooses the tree, its likeliest nodes first, and says how probable their paths are. */
+       nothing also chooses the tree and says how probable each node is behind its parent. */
     specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
     /* Appends what may follow each of proposal->chosen[count], with its shares. The root comes first, alone; a
        candidate comes once, after its parent. Or: its trees do not grow. */
@@ -50298,7 +50348,7 @@ static void specdec__draft_ngram_obey(specdec__proposal *p)
             continue;
         specdec__tree_put(&p->tree, n, parent, specdec__tree_rank(&p->tree, n, parent));
         p->tokens[n] = p->tokens[i];
-        p->probability[n] = p->probability[i];
+        p->share[n] = p->share[i];
         p->depth[n] = p->depth[parent] + 1;
         now[i] = n++;
     }
@@ -50312,6 +50362,7 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     specdec__ngram_reader *reader = &index->readers[p->at];
     specdec__ngram_wish wish;
     specdec_result result;
+    int i;
 
     wish.n = p->most;
     wish.d = p->levels;
@@ -50319,38 +50370,57 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     wish.coupled = p->rule == SPECDEC_RULE_COUPLED && p->sampling->temperature > 0;
     wish.seed = p->sampling->seed;
     specdec__ngram_extend(index, reader, p->text, p->count);
-    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, &wish, error);
+    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->share, &wish, error);
+    for (i = result ? 0 : p->tree.n - 1; i > 0; i--)
+        p->share[i] /= p->share[p->tree.parents[i]];
     if (!result && specdec__constrained_is(p->constrained))
         specdec__draft_ngram_obey(p);
     return result;
 }
 
-/* Learns from the tokens that were chosen how much each source can be trusted, and keeps what the target found likely
-   behind every node, reached or not. */
+/* Learns from a token that was chosen behind text[length] how much each source can be trusted. */
+static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_reader *reader,
+                                       specdec__ngram_place *place, const int32_t *text, int length)
+{
+    specdec__ngram_extend(index, reader, text, length);
+    place->run = specdec__ngram_longest(index, reader);
+    place->streak = reader->streak_at == length ? reader->streak : 0;
+    reader->streak = specdec__ngram_learn(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak_at = length + 1;
+}
+
+/* Keeps what the target found likely at a node, if that was computed. */
+static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
+                                         const specdec__judged *j, int node)
+{
+    if (j->logits)
+        specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
+                              j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+}
+
+/* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
 static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
-    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
+    specdec__ngram_place place;
     unsigned char reached[SPECDEC__MAX_TREE] = {0};
     int i, node;
 
     for (i = 0; i < j->length; i++) {
-        const int known = specdec__ngram_tail(tail, j->tree, j->tokens, 0, j->text, j->count + i);
-
+        specdec__ngram_look(&place, j->tree, j->tokens, 0, j->text, j->count + i);
+        place.root = !i;
         reached[j->path[i]] = 1;
-        if (reader->length <= j->count + i) {
-            specdec__ngram_extend(index, reader, j->text, j->count + i);
-            specdec__ngram_learn(index, specdec__ngram_longest(index, reader), tail, known, !i, j->text[j->count + i]);
-        }
-        specdec__recycle_keep(&index->recycling, tail, known, j->kernels,
-                              j->logits + (size_t)j->path[i] * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        if (reader->length <= j->count + i)
+            specdec__draft_ngram_learn(index, reader, &place, j->text, j->count + i);
+        specdec__draft_ngram_recycle(index, &place, j, j->path[i]);
     }
-    for (node = 1; node < j->tree->n && j->whole; node++)
-        if (!reached[node])
-            specdec__recycle_keep(&index->recycling, tail,
-                                  specdec__ngram_tail(tail, j->tree, j->tokens, node, j->text, j->count), j->kernels,
-                                  j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+    for (node = 1; node < j->tree->n && j->whole; node++) {
+        if (reached[node])
+            continue;
+        specdec__ngram_look(&place, j->tree, j->tokens, node, j->text, j->count);
+        specdec__draft_ngram_recycle(index, &place, j, node);
+    }
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -50444,7 +50514,7 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
 
         specdec__tree_put(&p->tree, node, node - 1, 1);
         p->tokens[node] = p->text[length++] = token;
-        p->probability[node] = 1;
+        p->share[node] = 1;
     }
     return SPECDEC_OK;
 }
@@ -50736,7 +50806,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
-#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: shares, probabilities of paths */
+#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.99 /* what a step leaves of the weight of older ones */
 #define SPECDEC__TUNE_STAKE 0.8   /* plain steps that a drafter may lose before it has won any, */
@@ -50776,7 +50846,6 @@ typedef struct specdec__tune_drafter {
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
     double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
     /* Of nodes that it chose, by the probability of the path to them: sums of these, and how many were accepted. */
-    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];
 } specdec__tune_drafter;
 
 /* What tokens of prompts add to steps in which others write. */
@@ -50815,8 +50884,7 @@ static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
     }
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
         t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
-        t->taken[i] = 0.6 * t->share[i];
-        t->predicted[i] = t->came[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
+        t->taken[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
     }
     t->patience = 16;
 }
@@ -50894,10 +50962,10 @@ static double specdec__tune_offer(const specdec__tune_drafter *t, float share)
     int bin = specdec__tune_bin(share);
     double p = (double)share * t->taken[bin] / t->share[bin];
 
-    return p < 0.999 ? p : 0.999;
+    return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* How probable the paths to candidates are, of a tree that grows: those from number `from` on. Deeper ones than that
+/* How probable the paths to candidates are that have shares: those from number `from` on. Deeper ones than that
    are not to be verified now. */
 static void specdec__tune_paths(const specdec__tune_drafter *t, specdec__proposal *p, int from, int deepest)
 {
@@ -50925,18 +50993,11 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
         t->offered[rank] += !came; /* later ranks count when the earlier ones have failed */
         t->accepted[rank] += hit && !came;
         came |= hit;
-        if (p->grows) {
+        if (p->shares) {
             t->share[specdec__tune_bin(p->share[i])] += (double)p->share[i];
             t->taken[specdec__tune_bin(p->share[i])] += hit;
         }
     }
-}
-
-/* Notes whether a node came whose path had this probability by the drafter that chose its place. */
-static void specdec__tune_predicted(specdec__tune_drafter *t, float probability, int came)
-{
-    t->predicted[specdec__tune_bin(probability)] += (double)probability;
-    t->came[specdec__tune_bin(probability)] += came;
 }
 
 /* Pairs of sums lose weight, once the first of them is above `enough`. */
@@ -50960,7 +51021,6 @@ static void specdec__tune_fade(specdec__tune *tune)
         specdec__tune_drafter *t = &tune->drafters[i];
 
         specdec__tune_fade_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_fade_pairs(t->predicted, t->came, SPECDEC__TUNE_BINS, 1);
         specdec__tune_fade_pairs(t->share, t->taken, SPECDEC__TUNE_BINS, 1);
     }
 }
@@ -50991,27 +51051,6 @@ static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, i
         }
     }
     return best;
-}
-
-/* How probable it is that a node comes which its drafter chose for a path of this probability. */
-static double specdec__tune_path(const specdec__tune_drafter *t, float probability)
-{
-    const int bin = specdec__tune_bin(probability);
-    const double p = (double)probability * t->came[bin] / t->predicted[bin];
-
-    return t->certain ? 1 : p < 0.999 ? p : 0.999;
-}
-
-/* The same for count nodes of the predicted probabilities by a drafter that chose them. */
-static int specdec__tune_chosen(const specdec__tune_drafter *t, const specdec__plan *plan, const float *probability,
-                                int count, double *rate)
-{
-    double worth[SPECDEC__MAX_TREE];
-    int i;
-
-    for (i = 0; i < count; i++)
-        worth[i] = specdec__tune_path(t, probability[i]);
-    return specdec__tune_nodes(plan, worth, count, 0, rate);
 }
 
 /* Puts a value into the falling list worth (count, at most `most`); the last one falls out. Returns how many there
@@ -53794,6 +53833,19 @@ static int specdec__engine_branches(const specdec__engine *e, const specdec__pro
     return p->stays ? specdec__min_int(e->config.tree_size, e->room.most - p->ran) : e->config.tree_size - 1 - p->ran;
 }
 
+/* Keeps of a tree's candidates, whose paths' probabilities are known, the most probable ones, as many as pay best. */
+static specdec_result specdec__engine_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
+                                           double drafting, double *rate)
+{
+    double worth[SPECDEC__MAX_TREE];
+    int held, n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
+    specdec_result result;
+
+    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
+    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
+    return result;
+}
+
 /* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
    candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by
    the rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
@@ -53806,8 +53858,8 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
     const int stays = p->stays != 0, deepest = p->levels - 1;
-    double worth[SPECDEC__MAX_TREE], drafting = 0, level = first;
-    int n, held, count = 1;
+    double drafting = 0, level = first;
+    int count = 1;
     specdec_result result;
 
     if (!stays)
@@ -53825,10 +53877,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
             return result;
         p->ran += p->chosen[0] ? count : 0;
     }
-    n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
-    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
-    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
-    return result;
+    return specdec__engine_best(t, p, plan, drafting, rate);
 }
 
 /* Lets a drafter fill its tree, and keeps all of it; of a tree that the drafter chose, what pays. */
@@ -53844,11 +53893,13 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     result = d->kind->fill(d, p, &t->error);
     if (result)
         return result;
-    specdec__draft_keep(p, p->tree.n);
-    if (!d->kind->cost)
-        p->kept_count = specdec__tune_chosen(&t->engine->tune->drafters[drafter], plan, p->probability, p->tree.n,
-                                             rate);
-    return SPECDEC_OK;
+    if (!p->shares) {
+        specdec__draft_keep(p, p->tree.n);
+        return SPECDEC_OK;
+    }
+    specdec_tree_depth(&p->tree, p->depth);
+    specdec__tune_paths(&t->engine->tune->drafters[drafter], p, 1, p->levels);
+    return specdec__engine_best(t, p, plan, 0, rate);
 }
 
 /* How much of what it is behind a drafter may read in this step, so that other texts need not wait long for it. */
@@ -54303,6 +54354,7 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_ask(t, drafter, plan);
+    p->shares = p->grows || !d->kind->cost;
     behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_light(e, drafter, p->grows, behind, plan);
@@ -54361,16 +54413,12 @@ static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
-    const specdec__drafter *d = &e->drafters[drafter];
-    const specdec__proposal *p = &d->proposals[t->at];
-    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
+    const specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     double chance[SPECDEC__TUNE_RANKS];
 
-    if (p->grows)
+    if (p->shares)
         return (double)p->probability[candidate];
-    if (!d->kind->cost)
-        return specdec__tune_path(known, p->probability[candidate]);
-    specdec__tune_acceptance(known, chance);
+    specdec__tune_acceptance(&e->tune->drafters[drafter], chance);
     return (double)m->worth[m->tree.parents[i]] *
            chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
@@ -54787,49 +54835,62 @@ static int specdec__engine_stops(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether bounds will do for a sequence as far as its constraint goes: it is asked about the best candidates, and there
-   is nothing else by which any could be forbidden or altered. */
+/* Whether bounds will do for a sequence as far as its constraint goes: there is nothing else by which a token that it
+   allows could be forbidden or altered. */
 static int specdec__engine_asks(const specdec *t)
 {
     return !specdec__constrained_is(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
-            !specdec__sample_alters(&t->settings.sampling) && !specdec__sample_filters(&t->settings.sampling));
+            !specdec__sample_alters(&t->settings.sampling));
 }
 
-/* Whether bounds of logits will do for a step: see >>speculation/settle. */
+/* Whether a step looks at no logits of a sequence: it only reads, or its constraint forces the next token. */
+static int specdec__engine_forced(specdec *t)
+{
+    return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
+                                 specdec__constrained_is(specdec__stream_constrained(t)) &&
+                                 specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0);
+}
+
+/* What a step has to make of rows of logits: see >>speculation/settle. */
 static int specdec__engine_screens(specdec__engine *e)
 {
-    int i;
+    int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
-    if (e->config.screening == SPECDEC_SCREENING_OFF || !e->target.output->bounds || e->verify != specdec__forward ||
-        e->target.hooks)
-        return 0;
+    if (e->verify != specdec__forward || e->target.hooks)
+        return SPECDEC__SCREEN_LOGITS;
     for (i = 0; i < e->member_count; i++) {
-        const specdec *t = e->members[i];
+        specdec *t = e->members[i];
 
-        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs ||
-            !specdec__engine_asks(t) || !specdec__settle_needs(&t->settings.sampling, t->count).k)
-            return 0;
+        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
+            return SPECDEC__SCREEN_LOGITS;
+        forced = forced && specdec__engine_forced(t);
+        bounds = bounds && specdec__engine_asks(t) && specdec__settle_needs(&t->settings.sampling, t->count).k;
     }
+    if (forced)
+        return SPECDEC__SCREEN_NOTHING;
+    if (!bounds)
+        return SPECDEC__SCREEN_LOGITS;
     e->target.screen.left -= e->target.screen.left > 0;
-    return !e->target.screen.left;
+    return e->target.screen.left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether one of the best k candidates of a row may follow by the constraint: those that are no candidates then matter
-   to nobody. */
-static int specdec__engine_finds(specdec *t, int column, int k)
+/* Whether the best candidate of a row may follow by the constraint: those that are no candidates then matter to
+   nobody. */
+static int specdec__engine_finds(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
-    specdec_candidate best[SPECDEC__CONSTRAINED_ASKED + 1];
+    specdec_candidate best;
+    const int count = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens,
+                                          t->count, 1, &best);
 
-    k = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, k,
-                            best);
-    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, k, 1, best);
+    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
 /* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
-   constraint forces a token nothing is looked at. */
+   constraint forces a token nothing is looked at. Else its mask comes first, unless noise alone chooses: then logits
+   are rounded by the best of all tokens, which is asked about, and the row is read whole if that may not follow. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
@@ -54846,12 +54907,15 @@ static void specdec__engine_settle(specdec *t, int column)
 
     if (obeys && specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0)
         return;
-    need.k = obeys && !need.by_noise ? SPECDEC__CONSTRAINED_ASKED + 1 : need.k;
+    if (obeys && !need.by_noise) {
+        specdec__constrained_mask(&t->constrained, t->tokens, t->count);
+        need.allowed = t->constrained.masker->mask;
+    }
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && e->target.screen.bounds && !specdec__engine_finds(t, column, need.k))
+    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_finds(t, column))
         specdec__settle_whole(&e->target);
 }
 
@@ -54929,7 +54993,8 @@ static void specdec__engine_let_watch(specdec *t, int before)
     judged.tree = &t->merged.tree;
     judged.tokens = t->merged.tokens;
     judged.vocab = e->target_model->vocab_size;
-    judged.logits = e->target.logits + (size_t)t->row * (size_t)judged.vocab;
+    judged.logits = e->target.screen.bounds == SPECDEC__SCREEN_NOTHING
+                        ? NULL : e->target.logits + (size_t)t->row * (size_t)judged.vocab;
     judged.kernels = e->kernels;
     judged.path = t->path;
     judged.length = t->length;
@@ -54985,16 +55050,12 @@ static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
 
     for (i = 1; i < t->merged.tree.n; i++) {
         const int owner = t->merged.owner[i];
-        const specdec__drafter *d = &e->drafters[owner];
-        const specdec__proposal *p = &d->proposals[t->at];
         int came = at < t->length && t->path[at] == i;
 
         at += came;
         nodes[owner]++;
         outcome->nodes[owner]++;
         outcome->came[owner] += came;
-        if (!d->kind->cost)
-            specdec__tune_predicted(&e->tune->drafters[owner], p->probability[specdec__draft_candidate(p, i)], came);
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
@@ -55112,9 +55173,11 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
         specdec__ahead_begin(e->members[0]);
     e->target.screen.asked = specdec__engine_screens(e);
     s->result = e->verify(&e->target, &batch, &s->error);
-    if (e->target.screen.asked && e->target.screen.bounds)
+    if (e->target.screen.asked == SPECDEC__SCREEN_NOTHING && e->target.row_count)
+        e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
+    else if (e->target.screen.asked == SPECDEC__SCREEN_BOUNDS && e->target.screen.bounds)
         e->target.screen.saved += specdec__screen_bytes(&e->target, SPECDEC__PLANE_LOWER);
-    e->target.screen.asked = 0;
+    e->target.screen.asked = SPECDEC__SCREEN_LOGITS;
     e->target.threads = e->config.threads;
 }
 
@@ -55572,7 +55635,7 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
         pipe->nodes = 0;
         memset(pipe->node, -1, (size_t)p->tree.capacity * sizeof *pipe->node);
     }
-    p->grows = 1;
+    p->grows = p->shares = 1;
     specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
     a->cutoff = a->base;
 }
@@ -57877,7 +57940,7 @@ static void specdec__guesser_begin(specdec *t)
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
     e->link->guesser->sequences[t->at].fresh = !p->stays;
-    p->grows = 1;
+    p->grows = p->shares = 1;
 }
 
 /* The text has got its last n tokens: what was guessed behind them stays. How the guesses fared is noted. */
