@@ -36,6 +36,7 @@ extern "C" {
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
    SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
+   SPECDEC_NO_RECURRENT  without recurrent layers (LFM2, Qwen3.5, Mamba-2): a model with some is refused; 14 KB less
    SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
