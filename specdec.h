@@ -170,6 +170,7 @@ extern "C" {
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
    SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
+   SPECDEC_NO_RECURRENT  without recurrent layers (LFM2, Qwen3.5, Mamba-2): a model with some is refused; 14 KB less
    SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
@@ -1860,6 +1861,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__EXPERTS 0
 #else
 #define SPECDEC__EXPERTS 1
+#endif
+
+/* Whether recurrent layers are there. */
+#ifdef SPECDEC_NO_RECURRENT
+#define SPECDEC__RECURRENT 0
+#else
+#define SPECDEC__RECURRENT 1
 #endif
 
 /* Whether there is more to draft with than a model. */
@@ -34569,6 +34577,9 @@ typedef struct specdec__mixing {
     int inputs, kept;         /* of which [inputs, inputs + kept) changes the state */
 } specdec__mixing;
 
+/* Whether a model has recurrent layers, here or in another part of it. */
+SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+
 /* Floats of the matrix of a head. */
 SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
 
@@ -35825,7 +35836,8 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     const specdec__gguf_value *list = &m->recurrent;
     int64_t value = 0;
 
-    if (!m->mixing.kind || index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+    if (!specdec__mixing_is(&m->mixing) ||
+        index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
         return 0;
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
         return 1;
@@ -35888,6 +35900,10 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
     x->kind = m->trait[SPECDEC__MIXING];
     if (!x->kind)
         return SPECDEC_OK;
+    if (!SPECDEC__RECURRENT)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "recurrent layers, which %s has, are left out of this build by SPECDEC_NO_RECURRENT",
+                             m->architecture->name);
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
@@ -38086,7 +38102,7 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!mixing->kind)
+    if (!specdec__mixing_is(mixing))
         return;
     s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->most = specdec__min_int(length / s->every, 1 << 12);
@@ -38108,7 +38124,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 
     memset(state, 0, sizeof *state);
     state->next.slot = -1;
-    if (!s->mixing.kind)
+    if (!specdec__mixing_is(&s->mixing))
         return;
     state->room = s->most + 2;
     state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
@@ -38118,6 +38134,9 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
     for (i = 0; state->place && i < state->places; i++)
         state->place[i] = i;
 }
+
+/* Whether a cache has states. */
+SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
 /* The state of a view: what its last point says, or zeros. */
 SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
@@ -38722,7 +38741,7 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
    states; none where a window would reach pages that were given back. */
 static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = kv->states.count ? specdec__state_reach(&view->state, end) : end;
+    end = specdec__states_are(&kv->states) ? specdec__state_reach(&view->state, end) : end;
     return specdec__view_holds_all(view, kv, end) ? end : 0;
 }
 
@@ -38734,7 +38753,8 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 
     if (length < view->length) {
         length = specdec__view_reach(view, kv, length);
-        specdec__state_cut(&view->state, &kv->states, length);
+        if (specdec__states_are(&kv->states))
+            specdec__state_cut(&view->state, &kv->states, length);
     }
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
@@ -38993,7 +39013,8 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         for (had |= s->spare; s->spare;)
             specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
-    specdec__state_unreserve(&view->state, &kv->states);
+    if (specdec__states_are(&kv->states))
+        specdec__state_unreserve(&view->state, &kv->states);
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -39005,7 +39026,7 @@ static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         specdec__state_keep(&view->state, &kv->states, path, count, stay);
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
@@ -39068,7 +39089,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     int end, span, i;
 
     specdec__view_unreserve(view, kv);
-    if (kv->states.count) {
+    if (specdec__states_are(&kv->states)) {
         if (from || view->length)
             return 0;
         count = specdec__state_shares(&view->state, &other->state, count);
@@ -39756,7 +39777,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     }
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    if (c->model->mixing.layers)
+    if (SPECDEC__RECURRENT && c->model->mixing.layers)
         c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
     specdec__arena_beyond(arena, end);
 }
@@ -39793,7 +39814,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
-    if (model->mixing.kind)
+    if (specdec__mixing_is(&model->mixing))
         specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
@@ -42938,7 +42959,7 @@ static void specdec__forward_worker(void *argument, int thread)
         c->scratch[thread].half = 2 * i;
         if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
             return;
-        if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
@@ -43031,7 +43052,10 @@ static specdec_result specdec__forward_skip(specdec__context *c, const specdec__
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
 
-    if (!result && c->kv.states.count && (result = specdec__forward_mix_prepare(c, batch, error)) == SPECDEC_OK)
+    if (result || !specdec__states_are(&c->kv.states))
+        return result;
+    result = specdec__forward_mix_prepare(c, batch, error);
+    if (!result)
         specdec__forward_mix_end(c, 0);
     return result;
 }
@@ -43045,13 +43069,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
-    if (!result && c->kv.states.count)
+    if (!result && specdec__states_are(&c->kv.states))
         result = specdec__forward_mix_prepare(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (c->kv.states.count)
+    if (specdec__states_are(&c->kv.states))
         specdec__forward_mix_end(c, !result);
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return result;
@@ -49915,7 +49939,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || target->mixing.kind || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__mixing_is(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
                              "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
     for (i = 0; i < m->layers; i++) {
@@ -50801,7 +50825,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
-    if (target->model->mixing.kind)
+    if (specdec__mixing_is(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)
@@ -51591,7 +51615,7 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && model->mixing.kind)
+    if (settings->slide && specdec__mixing_is(&model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
@@ -60404,7 +60428,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen;
-    if (m->mixing.kind)
+    if (specdec__mixing_is(&m->mixing))
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
     info->drafts = specdec__model_drafts(m);
@@ -61247,7 +61271,7 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS])
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
@@ -61334,7 +61358,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
     const int point = specdec__state_find(&t->view.state, keys);
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
@@ -61404,7 +61428,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS]) {
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
@@ -61553,9 +61577,9 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.position = keys;
     specdec__view_settle(&t->view, kv);
@@ -62772,6 +62796,8 @@ SPECDEC__LANE_INLINE void X(recur_of)(const specdec__recurrence *r, int corrects
 /* An update of a recurrent layer's head. */
 SPECDEC__LANE void X(recur)(const specdec__recurrence *r)
 {
+    if (!SPECDEC__RECURRENT)
+        return;
     if (r->corrects && r->query)
         X(recur_of)(r, 1, 1);
     else if (r->corrects)
