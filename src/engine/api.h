@@ -130,7 +130,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
 {
     specdec_result result;
 
-    specdec__engine_parts(e, arena);
+    specdec__engine_take_parts(e, arena);
     if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
         (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
@@ -266,7 +266,7 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
+    *opened = fork ? specdec__engine_fork(t) : specdec__engine_open_free(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
@@ -353,7 +353,7 @@ static void specdec__restore_held(specdec__restoring *r)
 }
 
 /* Appends a text's answer, and in their places those of its children. A stop string ends it, but not across a fork. */
-static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
+static void specdec__join_forks(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
     specdec__text_stream stream;
@@ -376,7 +376,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
             specdec__restore_held(&r);
-            specdec__restore(child, piece, bytes, room, length);
+            specdec__join_forks(child, piece, bytes, room, length);
             child = specdec_child(t, ++k);
         }
     }
@@ -385,14 +385,14 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     specdec__restore_held(&r);
 }
 
-static specdec_result specdec__call_restore(specdec *t, char *bytes, size_t room, size_t *length)
+static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
 
     if (result)
         return result;
     *length = 0;
-    specdec__restore(t, t->piece + t->freed, bytes, room, length);
+    specdec__join_forks(t, t->piece + t->freed, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);
@@ -411,7 +411,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
-static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
@@ -423,7 +423,7 @@ static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t roo
     return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
-static specdec_result specdec__call_load_seen(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
@@ -449,7 +449,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
-                                     !specdec__stream_obeys(t, settings) ||
+                                     !specdec__stream_same_constraint(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
     specdec__engine_discard_children(t); /* children that fork later have the new settings */
@@ -459,7 +459,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
-    specdec__ahead_forget(t, t->count);
+    specdec__ahead_drop(t, t->count);
     specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
@@ -532,7 +532,7 @@ static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const
     result = specdec__engine_replace(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
     if (!result)
         t->stats.prompt_tokens -= head.fresh;
-    return specdec__engine_uncancel(t, result);
+    return specdec__engine_end_cancel(t, result);
 }
 
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
@@ -554,7 +554,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 {
     specdec_result result = specdec__check_call(t, 1);
 
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
@@ -563,7 +563,7 @@ static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tok
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
@@ -582,7 +582,7 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     wanted.taps.layers = layers;
     wanted.taps.count = layer_count;
     wanted.taps.out = states;
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 /* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
@@ -666,7 +666,8 @@ static specdec_result specdec__next_token(specdec *t, int work)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
     t->cancelled = 0;
     for (;;) {
-        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT && (gone = specdec__engine_slides(t)) > 0)
+        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT &&
+            (gone = specdec__engine_slide_count(t)) > 0)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
@@ -684,7 +685,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
         if (!result)
             result = specdec__engine_step(t->engine, t);
         if (result)
-            return specdec__engine_uncancel(t, result);
+            return specdec__engine_end_cancel(t, result);
     }
 }
 
@@ -824,14 +825,14 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
+    } else if ((t->handed_out < t->count && specdec__stream_needs_begin(&t->settings)) ||
                (t->count > count && specdec__constrained_is(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)
         t->failed = SPECDEC_OK;
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     return SPECDEC_OK;
 }
 
@@ -947,7 +948,7 @@ static specdec_result specdec__nodes_begin(specdec *t)
 
     specdec__engine_reroot(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+        result = specdec__engine_end_cancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (!result && t->handed_out) {
         c->tokens[0] = t->tokens[t->handed_out - 1];
         c->parents[0] = -1;
@@ -964,7 +965,7 @@ static specdec_result specdec__nodes_run(specdec *t, int n)
 
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
-    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_sound(c, 0, n, &t->error);
     specdec__view_unreserve(&t->view, &c->kv);

@@ -264,7 +264,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
                                     (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
     result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
     if (result)
-        return specdec__engine_uncancel(t, result);
+        return specdec__engine_end_cancel(t, result);
     t->inside = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
@@ -349,7 +349,7 @@ static void specdec__part_obeys(specdec *t)
     if (t->handed_out < t->count)
         specdec__engine_discard_pending(t);
     t->in_call = s->started != 0;
-    specdec__stream_obey(t, &t->settings);
+    specdec__stream_set_constraint(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)

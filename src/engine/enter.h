@@ -72,19 +72,19 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
 
 specdec_result specdec_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_join_forks(t, bytes, room, length))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_history(t, data, room, bytes))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_load_history(specdec *t, const void *data, size_t size)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_history(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_set(specdec *t, const specdec_settings *settings)
@@ -231,7 +231,7 @@ void specdec_drop_prefixes(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_forget(t, t->count); /* ends what a lane does */
+    specdec__ahead_drop(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept; i++)
         specdec__engine_drop_kept(t->engine, i);
     specdec__leave(t, SPECDEC_OK);
@@ -243,7 +243,7 @@ void specdec_deinit(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_forget(t, 0);
+    specdec__ahead_drop(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
         t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);

@@ -108,8 +108,8 @@ static int specdec__engine_wants(const specdec__engine *e, int drafting)
 
     if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
         return (int)c->drafting == drafting;
-    if (kind->asked)
-        memcpy(&value, (const char *)c + kind->asked, sizeof value);
+    if (kind->enabled_by)
+        memcpy(&value, (const char *)c + kind->enabled_by, sizeof value);
     return value && specdec__engine_given(e, kind) && !(kind->nextn && specdec__in_cluster(c));
 }
 
@@ -207,7 +207,7 @@ static int specdec__engine_fixed(const specdec__engine *e)
 /* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
    gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
    says so. */
-static int specdec__engine_beside(const specdec_config *c, const specdec__drafter_kind *kind)
+static int specdec__engine_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
@@ -220,7 +220,7 @@ static int specdec__engine_beside(const specdec_config *c, const specdec__drafte
 /* Candidates of a proposal, at most. */
 static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
-    if (specdec__engine_beside(&e->config, kind))
+    if (specdec__engine_draft_threads(&e->config, kind))
         return 1 + (e->room.most + 1) * SPECDEC__OFFERS;
     return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
                                                              : e->config.tree_size;
@@ -290,7 +290,7 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 }
 
 /* The table of texts, all of them free. */
-static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena *arena)
 {
     int i;
 
@@ -307,7 +307,7 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 }
 
 /* The table of ended sequences whose beginnings are kept, all of them empty. */
-static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kept counted, *kept;
     int i;
@@ -323,7 +323,7 @@ static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
 }
 
 /* Shows drafters the target's cache. */
-static void specdec__engine_show(specdec__engine *e)
+static void specdec__engine_set_views(specdec__engine *e)
 {
     int i, k;
 
@@ -341,7 +341,7 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
 }
 
 /* A drafter goes on while the target verifies, on threads that were started for that. */
-static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     specdec__ahead *a = e->ahead;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
@@ -352,12 +352,12 @@ static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specd
         return;
     a->tokens = tokens;
     a->drafter = d;
-    a->threads = specdec__engine_beside(&e->config, d->kind);
+    a->threads = specdec__engine_draft_threads(&e->config, d->kind);
     a->levels = levels;
     a->nodes = e->room.most;
-    a->width = specdec__min_int(SPECDEC__AHEAD_RUN, e->config.tree_size); /* rows of logits that drafters have */
-    a->base = SPECDEC__AHEAD_CUTOFF;
-    a->left = a->patience = SPECDEC__AHEAD_FIRST;
+    a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
+    a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
+    a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
@@ -419,8 +419,8 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
-    if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))
-        specdec__engine_ahead(e, d, arena);
+    if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
+        specdec__engine_lay_out_ahead(e, d, arena);
     return result;
 }
 
@@ -458,7 +458,7 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
 
 /* How many ended sequences are kept, at most: as the configuration says, else some for each text, but no more than the
    cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
-static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
+static int specdec__engine_kept_limit(const specdec_config *c, const specdec__room *room)
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
 
@@ -469,7 +469,7 @@ static int specdec__engine_keeps(const specdec_config *c, const specdec__room *r
 
 /* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
    text, and the root that specdec_logits puts before them. */
-static void specdec__engine_room(specdec__engine *e)
+static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
     specdec__room *room = &e->room;
@@ -481,13 +481,13 @@ static void specdec__engine_room(specdec__engine *e)
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
-    room->kept = specdec__engine_keeps(c, room);
+    room->kept = specdec__engine_kept_limit(c, room);
     room->tree = specdec__in_cluster(c) ? room->most : c->tree_size; /* there nodes of several runs are known */
     room->every = c->checkpoint;
 }
 
 /* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
-static specdec__room specdec__engine_own(const specdec__engine *e)
+static specdec__room specdec__engine_target_room(const specdec__engine *e)
 {
     static const specdec__room none = {1, 1, 1, 1, 2, 0, 1, 0};
 
@@ -495,11 +495,12 @@ static specdec__room specdec__engine_own(const specdec__engine *e)
 }
 
 /* How many threads lanes need for themselves. */
-static int specdec__engine_lane(const specdec_config *c)
+static int specdec__engine_lane_threads(const specdec_config *c)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
 
-    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
+    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind &&
+           specdec__engine_draft_threads(c, kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -518,12 +519,12 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
                              specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
     specdec__engine_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
-    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane(c), &e->nobody, &c->hooks, arena, error);
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
-    specdec__engine_room(e);
-    room = specdec__engine_own(e);
+    specdec__engine_set_room(e);
+    room = specdec__engine_target_room(e);
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room, room.most,
                           arena);
     e->target.checks = 1;
@@ -534,16 +535,16 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_masker(e, arena);
-    specdec__engine_texts(e, arena);
-    specdec__engine_kept(e, arena);
-    specdec__engine_show(e);
+    specdec__engine_lay_out_sequences(e, arena);
+    specdec__engine_lay_out_kept(e, arena);
+    specdec__engine_set_views(e);
     if (SPECDEC__PIPE && e->remote)
         e->remote->lay_out(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
 /* The parts of an engine that do not lie in it, so that measuring one takes little stack. */
-static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);

@@ -25,7 +25,7 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__heard heard;
+    specdec__prefilled heard;
     int i;
 
     heard.at = t->at;
@@ -43,7 +43,7 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
 }
 
 /* The same for a batch of a prompt. */
-static specdec_result specdec__engine_hear(void *text, int at, int n)
+static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
@@ -52,14 +52,14 @@ static specdec_result specdec__engine_hear(void *text, int at, int n)
 }
 
 /* Drafters look at a text that is read, or that a step may write to. */
-static void specdec__engine_look(specdec *t)
+static void specdec__engine_prepare_drafters(specdec *t)
 {
     const specdec__engine *e = t->engine;
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->look)
-            e->drafters[i].kind->look(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind->prepare)
+            e->drafters[i].kind->prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
 /* Runs tokens[view length, count) through the target, for the rows that are wanted; if that of the last token is among
@@ -72,8 +72,8 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     specdec_result result;
 
     specdec__pipe_drain(e);
-    specdec__engine_look(t);
-    heard.hear = specdec__engine_hear;
+    specdec__engine_prepare_drafters(t);
+    heard.hear = specdec__engine_follow_batch;
     heard.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
@@ -90,7 +90,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 /* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
    was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
    shares. */
-static int specdec__engine_longest(specdec *t, int from, int end, int least, int *length)
+static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
     uint64_t used = 0;
@@ -121,8 +121,8 @@ static void specdec__engine_adopt(specdec *t)
 
     if (!SPECDEC__SEQUENCES)
         return;
-    open = specdec__engine_longest(t, 0, views, least, &length);
-    kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
+    open = specdec__engine_longest_shared(t, 0, views, least, &length);
+    kept = specdec__engine_longest_shared(t, views, views + e->room.kept, least, &kept_length);
     if (kept >= 0)
         specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
@@ -136,7 +136,7 @@ static void specdec__engine_adopt(specdec *t)
 
 /* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
    it are wanted at once. */
-static specdec_result specdec__engine_read(specdec *t, int before, const specdec__rows *wanted)
+static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__rows *wanted)
 {
     specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
 
@@ -157,14 +157,14 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
 
 /* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
    is to be run again, for its logits. */
-static void specdec__engine_cut(specdec *t, int keep, int follow)
+static void specdec__engine_truncate(specdec *t, int keep, int follow)
 {
     specdec__engine *e = t->engine;
     int i;
 
     if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
         specdec__engine_retain(t);
-    specdec__ahead_forget(t, keep);
+    specdec__ahead_drop(t, keep);
     specdec__constrained_forget(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
@@ -187,12 +187,12 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     if (result)
         return result;
     if (replaced)
-        specdec__engine_cut(t, keep, count);
+        specdec__engine_truncate(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
     specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, replaced, count);
     t->count = keep + count;
-    result = specdec__engine_read(t, keep, count ? wanted : NULL);
+    result = specdec__engine_prefill_or_defer(t, keep, count ? wanted : NULL);
     if (result) {
         specdec__engine_forget(t, keep);
         specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
@@ -206,7 +206,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
         t->logprobs[i] = 1;
     specdec__engine_drop_children(t, 0);
     t->forks = 0;
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     t->failed = SPECDEC_OK;
     t->stats.prompt_tokens += count;
     t->stats.prompt_seconds += specdec__os_seconds() - start;

@@ -202,7 +202,7 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
     field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
     others = *s;
-    specdec__sample_words(&others, field + SPECDEC__SAVE_NAMED, 0);
+    specdec__sample_convert_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
 /* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
@@ -236,7 +236,7 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
     settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
     settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
-    specdec__sample_words(s, field + SPECDEC__SAVE_NAMED, 1);
+    specdec__sample_convert_words(s, field + SPECDEC__SAVE_NAMED, 1);
     return 1;
 }
 
@@ -496,7 +496,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
 {
     int i;
 
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     t->answer_from = (int)field[SPECDEC__SAVE_ANSWER_FROM];
     t->slid = (int)field[SPECDEC__SAVE_SLID];
     t->from_row = (int)field[SPECDEC__SAVE_FROM_ROW];

@@ -32,7 +32,7 @@ static void specdec__engine_forget(specdec *t, int count)
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__ahead_forget(t, count);
+    specdec__ahead_drop(t, count);
     specdec__constrained_forget(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
@@ -85,7 +85,7 @@ static void specdec__engine_share(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* states that the other one no longer has are computed once more */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind->heard ? t->view.length - d->kind->heard(d, t->at) : 0;
+        missing = d->kind->followed ? t->view.length - d->kind->followed(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
@@ -143,7 +143,7 @@ static void specdec__engine_retain(specdec *t)
 
     if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
-    specdec__ahead_forget(t, t->count);
+    specdec__ahead_drop(t, t->count);
     i = specdec__engine_kept_place(t, &shared);
     if (i < 0)
         return;
@@ -171,7 +171,7 @@ static void specdec__engine_open(specdec *t)
     memset(&t->stats, 0, sizeof t->stats);
     specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
     specdec__stream_set(t, &t->engine->config.settings, &t->stop);
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
 }
 
 /* Gives back what a text that has ended holds in caches. What drafters remember of it, they do. */
@@ -252,7 +252,7 @@ static int specdec__engine_is_parent(const specdec *t)
 }
 
 /* Opens an empty text in a free place of a text's engine. NULL: all places are taken, which t->error says. */
-static specdec *specdec__engine_add_text(specdec *t)
+static specdec *specdec__engine_open_free(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -288,7 +288,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 static specdec *specdec__engine_fork(specdec *of)
 {
     const size_t count = (size_t)of->count;
-    specdec *t = specdec__engine_add_text(of);
+    specdec *t = specdec__engine_open_free(of);
 
     if (!t)
         return NULL;
@@ -349,7 +349,7 @@ static void specdec__engine_fork_child(specdec *t)
     }
     child->handed_out = child->count;
     child->stop.stopped = 0;
-    specdec__stream_answer(child);
+    specdec__stream_begin_answer(child);
     t->forks++;
     t->fork_places[t->placed++] = t->count;
     t->forced_count = 0;

@@ -13,7 +13,7 @@ SPECDEC__FOR_SIZE
 
 /* How many tokens a full text lets go: the older half of those behind the first ones, which stay. 0: it ends. Once a
    call, so that one that finds nothing to hand out ends, too. What children of a text begin with stays. */
-static int specdec__engine_slides(const specdec *t)
+static int specdec__engine_slide_count(const specdec *t)
 {
     const int others = t->context - t->settings.slide;
 
@@ -27,7 +27,7 @@ static int specdec__engine_slides(const specdec *t)
 static void specdec__engine_save_forks(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
-    int32_t *end = t->fork_places + specdec__stream_places(&t->engine->config, t->room) - count;
+    int32_t *end = t->fork_places + specdec__stream_fork_limit(&t->engine->config, t->room) - count;
 
     if (count)
         memmove(back ? t->fork_places : end, back ? end : t->fork_places, (size_t)count * sizeof *end);
@@ -36,7 +36,7 @@ static void specdec__engine_save_forks(specdec *t, int back)
 }
 
 /* Notes where a text stands in its constraint: what has slid out of it still counts. */
-static void specdec__engine_anchor(specdec *t)
+static void specdec__engine_anchor_constraint(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
 
@@ -47,7 +47,7 @@ static void specdec__engine_anchor(specdec *t)
 }
 
 /* A text that has slid, or slid back, goes on from there. */
-static void specdec__engine_resume(specdec *t)
+static void specdec__engine_resume_constraint(specdec *t)
 {
     if (!specdec__constrained_is(&t->constrained))
         return;
@@ -62,16 +62,16 @@ static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
-    specdec__engine_anchor(t);
+    specdec__engine_anchor_constraint(t);
     specdec__engine_forget(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
     t->before.slid = t->slid;
     memcpy(t->tokens + t->room, t->tokens + keep, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_turn(t, keep, gone, t->count - keep - gone);
+    specdec__stream_rotate_tokens(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
-    specdec__engine_resume(t);
+    specdec__engine_resume_constraint(t);
     t->stats.slid += gone;
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
@@ -97,11 +97,11 @@ static void specdec__engine_unslide(specdec *t)
         t->logprobs[i] = 1;
     t->count = t->handed_out = t->context;
     memcpy(t->tokens + t->context - gone, t->tokens + t->room, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_turn(t, keep, t->context - keep - gone, gone);
+    specdec__stream_rotate_tokens(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
     specdec__engine_save_forks(t, 1);
-    specdec__engine_resume(t);
+    specdec__engine_resume_constraint(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }

@@ -40,27 +40,27 @@ static void specdec__engine_reserve(specdec__engine *e)
 
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
-        const int needed = t->lead + t->writes;
+        const int needed = t->prefill_count + t->decodes;
 
-        if (!t->writes)
+        if (!t->decodes)
             t->merged.tree.n = 0;
         if (specdec__view_reserve(&t->view, &e->target.kv, needed)) {
             e->members[kept++] = t;
             continue;
         }
-        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
-                                              "no room in the cache, which all texts share, for %d more tokens",
-                                              needed));
-        specdec__engine_leave(e, t);
+        specdec__engine_fail_sequence(
+            t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
+                             "no room in the cache, which all texts share, for %d more tokens", needed));
+        specdec__engine_remove_member(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if (!specdec__view_reserve(&t->view, &e->target.kv, t->lead + t->merged.tree.n)) {
+        if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
             specdec__view_unreserve(&t->view, &e->target.kv);
             specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
-            specdec__view_reserve(&t->view, &e->target.kv, t->lead + 1); /* of what was given back just now */
+            specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of what was given back just now */
         }
     }
 }
@@ -75,7 +75,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     for (k = 0; k < e->member_count; k++) {
         specdec *t = e->members[k];
         const specdec_tree *tree = &t->merged.tree;
-        const int root = n + t->lead;
+        const int root = n + t->prefill_count;
 
         t->first = n;
         t->row = rows;
@@ -91,7 +91,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         }
         for (i = 0; i < tree->n; i++) {
             c->tokens[root + i] = t->merged.tokens[i];
-            c->parents[root + i] = i ? root + tree->parents[i] : t->lead ? root - 1 : -1;
+            c->parents[root + i] = i ? root + tree->parents[i] : t->prefill_count ? root - 1 : -1;
         }
     }
     batch = specdec__forward_batch(c, 0, n);
@@ -101,7 +101,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
 }
 
 /* Notes how the children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
-static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
+static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
     const specdec_tree *tree = &t->merged.tree;
@@ -125,7 +125,7 @@ static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
 }
 
 /* How tokens of a text are chosen here. */
-static const specdec__chooser *specdec__engine_chooser(specdec *t)
+static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 {
     specdec__chooser *chooser = &t->engine->chooser;
 
@@ -149,7 +149,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec_choice choice;
     specdec__row row;
 
-    specdec__chooser_row(specdec__engine_chooser(t), &row, logits, vocab, t->tokens, t->count);
+    specdec__chooser_row(specdec__engine_set_chooser(t), &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
@@ -167,7 +167,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 }
 
 /* Notes what the row that the next token comes from says about it. */
-static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
+static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
@@ -197,7 +197,7 @@ static void specdec__engine_record(specdec *t, const float *logits, int32_t toke
 static void specdec__engine_write(specdec *t, const float *logits, int32_t token)
 {
     if (t->logprobs)
-        specdec__engine_record(t, logits, token);
+        specdec__engine_note_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
     if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
         return;
@@ -268,7 +268,7 @@ static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
 
 /* Notes that the text forks behind the token that it has just got. Returns whether it does. A fork token may come
    although it is forbidden, where all others are, too. */
-static int specdec__engine_forks(specdec *t)
+static int specdec__engine_note_fork(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_hooks *hooks = &e->config.hooks;
@@ -301,7 +301,7 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
 
     if (!(s->mirostat_tau > 0) || !(s->temperature > 0))
         return 0;
-    chooser = specdec__engine_chooser(t);
+    chooser = specdec__engine_set_chooser(t);
     most = chooser->surprise > 0 || chooser->surprise < 0 ? chooser->surprise : 2 * s->mirostat_tau;
     specdec__chooser_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
     most = most - (s->mirostat_rate > 0 ? s->mirostat_rate : 0.1f) *
@@ -316,19 +316,19 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
     specdec_candidate best;
 
     best.token = 0;
-    specdec__choose(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    specdec__choose(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
 
 /* Whether a step writes nothing behind the token that a text has just got: the text ends, or it forks. Guesses beyond
    the limit are kept, as it may be raised, unless they could be forks. */
-static int specdec__engine_stops(specdec *t)
+static int specdec__engine_ends_step(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_stop why = specdec__stream_ended(t, t->count);
 
     if (why == SPECDEC_STOP_NONE)
-        return specdec__engine_forks(t);
+        return specdec__engine_note_fork(t);
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
@@ -374,13 +374,13 @@ static int specdec__engine_screens(specdec__engine *e)
 
 /* Whether the best candidate of a row may follow by the constraint: those that are no candidates then matter to
    nobody. */
-static int specdec__engine_finds(specdec *t, int column)
+static int specdec__engine_best_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens,
-                                          t->count, 1, &best);
+    const int count = specdec__choose_any(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
+                                          t->tokens, t->count, 1, &best);
 
     return specdec__constrained_keep(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
@@ -412,7 +412,7 @@ static void specdec__engine_settle(specdec *t, int column)
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_finds(t, column))
+    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_best_is_allowed(t, column))
         specdec__settle_whole(&e->target);
 }
 
@@ -423,7 +423,7 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     specdec *t = (specdec *)text;
     const specdec__engine *e = t->engine;
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
-    const int row = t->first + t->lead + node;
+    const int row = t->first + t->prefill_count + node;
     specdec_result result;
     specdec__forbidden own;
 
@@ -439,9 +439,9 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
         specdec__engine_judge(t, node, logits, children, count, verdict);
     t->surprise[t->count] = specdec__engine_mirostat(t, logits, verdict->token);
     specdec__engine_unmask(logits, &own);
-    specdec__engine_note(t, node, verdict->child, verdict->token);
+    specdec__engine_note_children(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
-    if (specdec__engine_stops(t))
+    if (specdec__engine_ends_step(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
@@ -467,20 +467,20 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
 
 /* A row of a text, whose tokens were `before`, has values that are no numbers: its keys are not kept. Tokens that were
    accepted before that row stay; they will be read again. */
-static void specdec__engine_fail(specdec *t, int before, specdec_result result)
+static void specdec__engine_fail_row(specdec *t, int before, specdec_result result)
 {
     if (specdec__ahead_on(t->engine, NULL))
-        specdec__ahead_forget(t, t->count);
+        specdec__ahead_drop(t, t->count);
     t->stats.tokens += t->count - before;
     t->length = t->merged.tree.n = 0;
-    specdec__engine_drop(t, result);
+    specdec__engine_fail_sequence(t, result);
 }
 
 /* Shows drafters the logits of a text's tree, which had so many tokens before the step. */
-static void specdec__engine_let_watch(specdec *t, int before)
+static void specdec__engine_show_logits(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
-    specdec__judged judged;
+    specdec__verified judged;
     int i;
 
     judged.at = t->at;
@@ -497,8 +497,8 @@ static void specdec__engine_let_watch(specdec *t, int before)
     judged.length = t->length;
     judged.whole = !e->target.screen.bounds;
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->watch)
-            e->drafters[i].kind->watch(&e->drafters[i], &judged);
+        if (e->drafters[i].kind->see_logits)
+            e->drafters[i].kind->see_logits(&e->drafters[i], &judged);
 }
 
 /* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
@@ -513,34 +513,34 @@ static void specdec__engine_accept(specdec *t)
 
     t->length = 0;
     t->path[0] = 0;
-    result = specdec__forward_sound(&e->target, t->first, t->first + t->lead, &t->error);
+    result = specdec__forward_sound(&e->target, t->first, t->first + t->prefill_count, &t->error);
     if (!result && t->merged.tree.n)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
                                      specdec__engine_decide, t, &t->error);
     if (result) {
-        specdec__engine_fail(t, before, result);
+        specdec__engine_fail_row(t, before, result);
         return;
     }
-    for (i = 0; i < t->lead; i++)
+    for (i = 0; i < t->prefill_count; i++)
         e->target.path[i] = i;
     for (i = 0; i < t->length; i++)
-        e->target.path[t->lead + i] = t->lead + t->path[i];
-    specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->lead + t->length);
+        e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
+    specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
     specdec__view_unreserve(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__ahead_on(e, &e->drafters[i]))
             specdec__ahead_end(t, t->tokens + before, t->count - before);
         else
             specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
-    specdec__engine_let_watch(t, before);
-    specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
+    specdec__engine_show_logits(t, before);
+    specdec__engine_follow(t, from, t->prefill_count + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
-    t->stats.prefilled_tokens += t->lead;
+    t->stats.prefilled_tokens += t->prefill_count;
 }
 
 /* Counts what a text's tree has brought to whom. */
-static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
+static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
     int nodes[SPECDEC__MAX_DRAFTERS] = {0}, i, at = 1;
@@ -552,7 +552,7 @@ static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
         at += came;
         nodes[owner]++;
         outcome->nodes[owner]++;
-        outcome->came[owner] += came;
+        outcome->accepted[owner] += came;
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
@@ -564,7 +564,7 @@ static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
 }
 
 /* What the step has taught: what its nodes cost, and what they brought. */
-static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int width, double seconds)
+static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
     const int loaded = (int)load->rows, nodes = width - loaded;
@@ -574,25 +574,25 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
     if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
         return;
     if (SPECDEC__OS_THREADS && e->ahead->probe) { /* not a step like others */
-        specdec__ahead_measure(e, width, seconds);
+        specdec__ahead_note_probe(e, width, seconds);
         return;
     }
     memset(&outcome, 0, sizeof outcome);
     seconds = seconds > 0 ? seconds : 1 + 0.1 * (width - 1);
-    outcome.seconds = seconds - specdec__tune_loaded(load);
-    outcome.base = e->roots + e->reading - loaded;
-    outcome.texts = e->roots;
+    outcome.seconds = seconds - specdec__tune_load_seconds(load);
+    outcome.base = e->roots + e->prefill_nodes - loaded;
+    outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_weigh(e->tune, nodes, seconds);
+        specdec__tune_note_loaded(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.views > 1)
-            specdec__tune_breathe(e->tune, nodes, seconds);
+            specdec__tune_note_unloaded(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
-        specdec__engine_outcome(e->members[i], &outcome);
-    specdec__tune_fade(e->tune);
-    specdec__tune_settle(e->tune, &outcome);
+        specdec__engine_count_accepted(e->members[i], &outcome);
+    specdec__tune_decay(e->tune);
+    specdec__tune_update_credit(e->tune, &outcome);
 }
 
 /* What a step took, for a text that took part; drafting: of that, before the target ran. */
@@ -618,7 +618,7 @@ static void specdec__engine_count(specdec *t, int width, double seconds, double 
 }
 
 /* The first token of an answer is out. */
-static void specdec__engine_answered(specdec *t, double now)
+static void specdec__engine_note_first_token(specdec *t, double now)
 {
     if (t->prompted_at > 0)
         t->stats.first_token_seconds = now - t->prompted_at;
@@ -626,10 +626,10 @@ static void specdec__engine_answered(specdec *t, double now)
 }
 
 /* A step has written to a text, or read for it. */
-static void specdec__engine_wrote(specdec *t, double now)
+static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
-        specdec__engine_answered(t, now);
+        specdec__engine_note_first_token(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_ended(t, t->count))
@@ -638,16 +638,16 @@ static void specdec__engine_wrote(specdec *t, double now)
 
 /* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
    can be cancelled in a cluster, while other ranks are waited for). The others try again. */
-static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
+static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *error)
 {
     int i;
 
-    specdec__ahead_forget(e->members[0], e->members[0]->count);
+    specdec__ahead_drop(e->members[0], e->members[0]->count);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
-            specdec__engine_drop(t, specdec__fail(&t->error, error->code, "%s", error->text));
+            specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
             specdec__view_unreserve(&t->view, &e->target.kv);
     }
@@ -660,7 +660,7 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__ahead_compares(e) ? specdec__engine_promise(e->members[0]) : 0;
+    s->promise = specdec__ahead_may_choose(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
@@ -685,24 +685,24 @@ static void specdec__engine_take(specdec__engine *e, specdec__step *s)
     int i;
 
     if (s->result) {
-        specdec__engine_undo(e, &s->error);
+        specdec__engine_fail_step(e, &s->error);
         return;
     }
     verified = specdec__os_seconds();
     e->pool.cancel = &e->nobody; /* what drafters read of it, they read to the end */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_accept(e->members[i]);
-    specdec__engine_learn(e, s->nodes, verified - s->drafted);
+    specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_note(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
-    e->tune->beside = 0;
+        specdec__ahead_note_step(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
+    e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         specdec__engine_count(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
-        t->stats.steps_beside += e->ahead->on;
-        specdec__engine_wrote(t, now);
+        t->stats.steps_beside += e->ahead->active;
+        specdec__engine_finish_step(t, now);
     }
 }
 
@@ -726,7 +726,7 @@ static void specdec__engine_begin_answer(specdec *t)
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
+    if (specdec__engine_ends_step(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -734,7 +734,7 @@ static void specdec__engine_begin_answer(specdec *t)
     t->stats.tokens++;
     t->stats.steps++;
     t->stats.seconds += specdec__os_seconds() - start;
-    specdec__engine_answered(t, specdec__os_seconds());
+    specdec__engine_note_first_token(t, specdec__os_seconds());
 }
 
 SPECDEC__FOR_SPEED

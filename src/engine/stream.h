@@ -22,82 +22,81 @@
 
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
 #define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
-#define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
+#define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
 
 struct specdec__engine;
 
+/* A sequence. */
 struct specdec {
     struct specdec__engine *engine;
     const specdec__model *model;
-    int at, open;                /* its place among the engine's texts, and whether that is taken */
-    int cancel, late;            /* set by specdec_cancel; it was, before the prompt call under way */
-    specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
+    int at, open;                /* index among the engine's sequences; 1: it is open, 0: the place is free */
+    int cancel, late;            /* 1: specdec_cancel was called; 1: it was, before the current call of a prompt */
+    specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
 
     int context;                 /* tokens, at most */
     int room;                    /* context + tree depth + 1 */
-    int32_t *tokens;             /* (2 * room): the text, and room for a prompt, or for what slides out, behind it */
-    int count;                   /* of them */
-    int handed_out;              /* tokens prompted or handed out by next or step; those behind are in stock */
-    int from_row;                /* the answer begins: its first token comes from the last row, without a step */
-    int answer_from;             /* where the answer to the last prompt begins */
-    int slid;                    /* tokens of that answer that have slid out of the context */
+    int32_t *tokens;             /* (2 * room): the sequence; behind it a prompt, or tokens that have slid out */
+    int count;                   /* tokens of the sequence */
+    int handed_out;              /* of these, prompted or returned by specdec_next or _step; the rest is pending */
+    int from_row;                /* 1: the first token of the answer comes from the prompt's last row, without a step */
+    int answer_from;             /* index of the answer's first token */
+    int slid;                    /* tokens of the answer that have slid out of the context */
     struct {
-        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the others, before that */
+        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the values before that */
     } before;
-    int finished;                /* the answer has ended */
-    int closed_at;               /* so many tokens hold an answer that is complete, behind which nothing may follow; 0:
-                                    there is none */
-    int cancelled;               /* the last call was */
+    int finished;                /* 1: the answer has ended */
+    int closed_at;               /* count at which the constraint allows nothing but an end; 0: not reached */
+    int cancelled;               /* 1: the last call was cancelled */
 
-    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
+    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
     size_t text_room;
-    unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
-    int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
-    int in_call;                 /* a call that settings.calls constrains is being decoded */
-    size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
+    unsigned char *part_bytes;   /* (2 * text room + stop room): bytes that the splitter looks at */
+    int inside, parts;           /* 1: the prompt ends within a thought; 1: the answer is taken in parts (2: to the end) */
+    int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
+    size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
 
-    float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
-    specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
+    float *logprobs;             /* (context + tree depth + 1): log-probability of each token; 1: prompted */
+    specdec_candidate *best;     /* (context + tree depth + 1, best_count): the most probable tokens in its place */
     int best_count;
-    float *surprise;             /* (room): mirostat: the largest surprise that may be written behind a token, in bits;
-                                    0: that of an answer's beginning */
+    float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
 
     /* forks */
-    specdec *parent;             /* whose child it is; NULL: nobody's */
-    int fork_at, depth, forks;   /* tokens of the parent up to the fork; forks above it; its own since its prompt */
-    int32_t *fork_places;        /* (placed): its tokens up to each of the last ones, as far as that is known; at the
-                                    end (before.placed): those before it slid */
+    specdec *parent;             /* NULL: it is no child */
+    int fork_at, depth, forks;   /* the parent's count at the fork; forks above it; its own forks since its prompt */
+    int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
+                                    those before it slid */
     int placed;
     int forced_count;
-    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
+    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
 
-    /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
+    /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
     specdec_error error;
-    specdec_splitter splitter;   /* with parts: of the answer */
+    specdec_splitter splitter;   /* of the answer, where parts is set */
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
-    specdec__stop_scan stop;     /* as do these */
+    specdec__stop_scan stop;     /* its strings lie in stop_bytes, too */
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
-    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS): end tokens by settings */
     int end_count;
-    specdec__constrained constrained; /* what the answer obeys */
+    specdec__constrained constrained; /* the constraint, and its state */
     specdec_stats stats;
-    double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
+    double prompted_at;          /* clock of the last call of a prompt; 0: its first token was decoded */
 
-    /* its part in the step under way */
-    int lead, writes;            /* tokens that are read first, and whether the tree's root comes behind them */
-    int loads;                   /* of these, nodes that the step would not have without its prompt */
-    int first, row;              /* its first node, and the row of logits of the root */
+    /* its part in the current step */
+    int prefill_count, decodes;  /* tokens that are prefilled; 1: a tree with its root is verified behind them */
+    int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
+    int first, row;              /* index of its first node; the row of logits of its root */
     specdec__merged merged;      /* the tree */
     int length;
-    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length) accepted nodes, the root first */
+    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
 };
 
 SPECDEC__FOR_SIZE
 
 /* How many places of forks a text has room for: one each token, before it slides and behind that. */
-static int specdec__stream_places(const specdec_config *c, int room)
+static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
@@ -123,7 +122,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
-    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
+    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_fork_limit(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
@@ -226,24 +225,24 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
 }
 
 /* What an answer is to obey by settings: within a call what calls do. */
-SPECDEC__INLINE const specdec_constraint *specdec__stream_wants(const specdec *t, const specdec_settings *settings)
+SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
 }
 
 /* The hash of that; 0: nothing. */
-SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec *t, const specdec_settings *settings)
+SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
-    const specdec_constraint *wanted = specdec__stream_wants(t, settings);
+    const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
 
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
 /* Is it what answers of a text obey already? */
-static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
+static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
-           specdec__stream_hash(t, settings) == t->constrained.hash;
+           specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
 /* What the tokens of a text are limited by; NULL: nothing. */
@@ -253,18 +252,18 @@ static specdec__constrained *specdec__stream_constrained(specdec *t)
 }
 
 /* Gives a text what its answer obeys; if that is new, from the next token that is handed out. */
-static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
+static void specdec__stream_set_constraint(specdec *t, const specdec_settings *settings)
 {
     specdec__constrained *c = &t->constrained;
 
     if (!SPECDEC__CONSTRAINTS || !c->masker)
         return;
-    if (!specdec__stream_obeys(t, settings)) {
+    if (!specdec__stream_same_constraint(t, settings)) {
         specdec__constrained_begin(c, t->handed_out);
         t->closed_at = 0;
     }
-    c->constraint = specdec__stream_wants(t, settings);
-    c->hash = specdec__stream_hash(t, settings);
+    c->constraint = specdec__stream_constraint(t, settings);
+    c->hash = specdec__stream_constraint_hash(t, settings);
     c->allow = settings->allow;
     c->allow_data = settings->allow_data;
     c->ends = t->ends;
@@ -273,7 +272,7 @@ static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
 }
 
 /* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
-static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
     int i;
 
@@ -299,9 +298,9 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
 {
     int i;
 
-    specdec__stream_obey(t, settings);
+    specdec__stream_set_constraint(t, settings);
     t->settings = *settings;
-    specdec__stream_keep(&t->settings, stop, t->stop_bytes);
+    specdec__stream_copy_stops(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
     for (i = 0; i < settings->end_token_count; i++)
         t->ends[t->end_count++] = settings->end_tokens[i];
@@ -328,7 +327,7 @@ SPECDEC__INLINE int specdec__stream_written(const specdec *t)
 }
 
 /* Does what is chosen depend on where the answer began? */
-static int specdec__stream_counts(const specdec_settings *settings)
+static int specdec__stream_needs_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
@@ -354,7 +353,7 @@ static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const u
 }
 
 /* An answer begins behind what was handed out. */
-static void specdec__stream_answer(specdec *t)
+static void specdec__stream_begin_answer(specdec *t)
 {
     t->answer_from = t->handed_out;
     t->slid = 0;
@@ -363,7 +362,7 @@ static void specdec__stream_answer(specdec *t)
     t->inside = t->parts = 0;
     if (t->in_call) {
         t->in_call = 0;
-        specdec__stream_obey(t, &t->settings);
+        specdec__stream_set_constraint(t, &t->settings);
     }
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
@@ -431,7 +430,7 @@ static void specdec__stream_rotate(void *items, size_t size, int count, int behi
 }
 
 /* The same for tokens of a text from `from` on, with what is known of them. */
-static void specdec__stream_turn(specdec *t, int from, int count, int behind)
+static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int behind)
 {
     specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
     specdec__stream_rotate(t->surprise + from, sizeof *t->surprise, count, behind);
