@@ -50795,7 +50795,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* plain steps: a drafter's credit before its first step */
 #define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* plain steps below 0: lowest credit, so that a drafter is back soon */
 #define SPECDEC__TUNE_MOST_CREDIT 12.0   /* plain steps: highest credit, so that old gains do not hide present losses */
-#define SPECDEC__TUNE_FORGIVEN 0.1       /* plain steps a step: credit that twice the plain rate gives a resting drafter */
+#define SPECDEC__TUNE_FORGIVEN 0.1 /* plain steps a step: credit of a resting drafter that expects twice the rate */
 #define SPECDEC__TUNE_REST_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
 #define SPECDEC__TUNE_RANKS 8            /* ranks of children whose acceptance is measured separately */
 #define SPECDEC__TUNE_BINS 10            /* ranges of a draft token's share whose acceptance is measured separately */
@@ -51348,7 +51348,7 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/stream: a sequence and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
+ * >>engine/stream: a sequence: tokens, its view in the target's cache, settings, the decoder
  *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
@@ -51384,7 +51384,7 @@ struct specdec {
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
     size_t text_room;
     unsigned char *part_bytes;   /* (2 * text room + stop room): bytes that the splitter looks at */
-    int inside, parts;           /* 1: the prompt ends within a thought; 1: the answer is taken in parts (2: to the end) */
+    int inside, parts;           /* 1: the prompt ends in a thought; 1: the answer is taken in parts (2: to its end) */
     int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
     size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
 
@@ -51427,14 +51427,14 @@ struct specdec {
 
 SPECDEC__FOR_SIZE
 
-/* How many places of forks a text has room for: one each token, before it slides and behind that. */
+/* How many fork places a sequence has room for: one a token, before it slides and after that. */
 static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
-   large for the stack. */
+/* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
+   is too large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
@@ -51488,7 +51488,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->constrained.state = states;
 }
 
-/* Checks settings; *stop becomes a scan for their stop strings. */
+/* Checks settings. *stop becomes a scan for their stop strings. */
 static specdec_result specdec__stream_check(const specdec_settings *settings, specdec__stop_scan *stop,
                                             specdec_error *error)
 {
@@ -51509,7 +51509,7 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     return specdec__sample_check(&settings->sampling, error);
 }
 
-/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+/* Checks settings.slide: fewer tokens than the context has, and at least two behind them, of which one slides out. */
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
@@ -51523,7 +51523,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0: neither.
+   */
 static int specdec__stream_logprobs(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -51531,7 +51532,7 @@ static int specdec__stream_logprobs(const specdec *t)
     return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
 }
 
-/* Checks how many of them settings ask for, of `most`. */
+/* Checks settings.top_logprobs; most: config.logprobs. */
 static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
 {
     if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
@@ -51540,7 +51541,7 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
-/* Checks what an answer is to obey; room: whether the engine has room for constraints. */
+/* Checks the constraints of settings; room: whether the engine has memory for constraints. */
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
@@ -51556,13 +51557,14 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* What an answer is to obey by settings: within a call what calls do. */
+/* The constraint that settings give the next token: within a call of a tool settings.calls, else settings.constraint.
+   */
 SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
 }
 
-/* The hash of that; 0: nothing. */
+/* The hash of specdec__stream_constraint; 0: there is none. */
 SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
     const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
@@ -51570,20 +51572,20 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
-/* Is it what answers of a text obey already? */
+/* Whether settings have the constraint that a sequence has now. */
 static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
            specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
-/* What the tokens of a text are limited by; NULL: nothing. */
+/* The constraint's state of a sequence; NULL: it has no constraint. */
 static specdec__constrained *specdec__stream_constrained(specdec *t)
 {
     return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
 }
 
-/* Gives a text what its answer obeys; if that is new, from the next token that is handed out. */
+/* Sets the constraint of a sequence. A new one begins with the next token that is returned. */
 static void specdec__stream_set_constraint(specdec *t, const specdec_settings *settings)
 {
     specdec__constrained *c = &t->constrained;
@@ -51603,7 +51605,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
         specdec__masker_begin(c->masker);
 }
 
-/* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
+/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_ROOM], and points scan and settings to the copies. */
 static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
     int i;
@@ -51625,7 +51627,7 @@ static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes s
     return -1;
 }
 
-/* Gives a text settings that were checked, and the scan that was made for them. */
+/* Sets the settings of a sequence, which were checked; stop: the scan made for them. */
 static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
 {
     int i;
@@ -51641,7 +51643,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
     t->constrained.end_count = t->end_count;
 }
 
-/* Does this token end an answer? */
+/* Whether a token ends an answer. */
 static int specdec__stream_is_end(const specdec *t, int32_t token)
 {
     int i;
@@ -51658,21 +51660,21 @@ SPECDEC__INLINE int specdec__stream_written(const specdec *t)
     return t->slid + t->count - t->answer_from;
 }
 
-/* Does what is chosen depend on where the answer began? */
+/* Whether sampling by these settings depends on where the answer began. */
 static int specdec__stream_needs_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
 
-/* Do these choose alike? Biases may have changed where they lie, and which tokens end the answer. */
+/* Whether two settings choose the same tokens. 0 where biases or end tokens may differ. */
 static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
 {
     return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
            !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
-/* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
-   what then is held back no more lies at the front of t->piece, for specdec_next. */
+/* Replaces the scan for stop strings. Bytes held[count], which the former scan held back, are scanned again; those that
+   the new scan does not hold back lie at the front of t->piece, for specdec_next. */
 static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
 {
     size_t freed;
@@ -51684,7 +51686,7 @@ static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const u
     t->freed += freed;
 }
 
-/* An answer begins behind what was handed out. */
+/* Begins an answer behind the tokens that were returned. */
 static void specdec__stream_begin_answer(specdec *t)
 {
     t->answer_from = t->handed_out;
@@ -51704,7 +51706,7 @@ static void specdec__stream_begin_answer(specdec *t)
                                t->settings.show_special);
 }
 
-/* Whether, and why, the answer ends with the first count tokens. */
+/* Whether, and why, the answer ends with the first `count` tokens of the sequence. */
 static specdec_stop specdec__stream_ended(const specdec *t, int count)
 {
     const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
@@ -51720,8 +51722,8 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
 }
 
-/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
-   say so, and where the splitter of parts looks for them. */
+/* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
+   where the splitter of parts needs them. */
 static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
                                              size_t *more, specdec_error *error)
 {
@@ -51734,7 +51736,7 @@ static specdec_result specdec__stream_decode(const specdec *t, specdec__text_str
     return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
-/* Turns count items of `size` bytes around. */
+/* Reverses the order of `count` items of `size` bytes. */
 static void specdec__stream_reverse(unsigned char *items, size_t size, int count)
 {
     unsigned char *last = items + (size_t)specdec__max_int(count - 1, 0) * size;
@@ -51749,7 +51751,7 @@ static void specdec__stream_reverse(unsigned char *items, size_t size, int count
         }
 }
 
-/* Moves the first `count` of count + behind items of `size` bytes behind the others. */
+/* Exchanges the first `count` items, of `size` bytes, with the `behind` items behind them. */
 static void specdec__stream_rotate(void *items, size_t size, int count, int behind)
 {
     unsigned char *first = (unsigned char *)items;
@@ -51761,7 +51763,7 @@ static void specdec__stream_rotate(void *items, size_t size, int count, int behi
     specdec__stream_reverse(first, size, count + behind);
 }
 
-/* The same for tokens of a text from `from` on, with what is known of them. */
+/* As specdec__stream_rotate, for tokens of a sequence from `from` on, with their log-probabilities and surprise. */
 static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int behind)
 {
     specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
@@ -51773,7 +51775,7 @@ static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int b
                            count, behind);
 }
 
-/* Can these tokens be appended to the first `keep` ones? */
+/* Checks tokens[count] that are to be appended to the first `keep` tokens of a sequence. */
 static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
@@ -51790,7 +51792,7 @@ static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const i
     return SPECDEC_OK;
 }
 
-/* How many of its first tokens, `most` at most, are tokens[most], too. */
+/* How many tokens of a sequence and of tokens[most] agree, from the first one on. */
 static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;
@@ -51991,7 +51993,7 @@ typedef struct specdec__remote {
 } specdec__remote;
 
 /* =====================================================================================================================
- * >>engine/engine: what an engine holds.
+ * >>engine/engine: the members of an engine.
  * ================================================================================================================== */
 
 #define SPECDEC__THREAD_BYTES (4 << 20) /* bytes of weights a step for each thread but the first */
@@ -52082,7 +52084,7 @@ SPECDEC__FOR_SIZE
 
 SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
-/* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
+/* Returns an error if an integer of a configuration is out of range; for_model: checks the first one only. */
 static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
 {
     static const struct {
@@ -52107,19 +52109,21 @@ SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) &
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
+/* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
+   drafts. */
 static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
 
-/* Whether this rank has the draft model alone. */
+/* Whether this rank of a cluster holds the draft model alone. */
 static int specdec__engine_drafts(const specdec__engine *e) { return SPECDEC__PIPE && e->remote && e->remote->drafts; }
 
-/* Where the model of a kind of drafter comes from; NULL: it needs none. */
+/* The source of the model of a kind of drafter; NULL: the kind has no model. */
 static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
-/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
+/* The kind of drafter with a public number, or the one that replaces it where another rank drafts; NULL: it is not
+   compiled in. */
 static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
@@ -52127,7 +52131,7 @@ static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *
     return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
 }
 
-/* Whether a model that a kind of drafter cannot do without is there. */
+/* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
 static int specdec__engine_given(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     const specdec_source *source = specdec__engine_source(&e->config, kind);
@@ -52136,7 +52140,7 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
                        : !source || kind->optional || specdec__source_given(source);
 }
 
-/* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
+/* Whether the configuration wants a drafter: names it, or is `auto` and has all that the drafter needs. */
 static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
@@ -52150,8 +52154,8 @@ static int specdec__engine_wants(const specdec__engine *e, int drafting)
     return value && specdec__engine_given(e, kind) && !(kind->nextn && specdec__in_cluster(c));
 }
 
-/* Nodes and levels of the tree if the caller does not say: of what drafts alone, of all together, or where nothing
-   drafts the root alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
+/* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
+   where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
 static void specdec__engine_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
@@ -52165,7 +52169,7 @@ static void specdec__engine_tree_size(specdec__engine *e)
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
 }
 
-/* Fills in the defaults and refuses what is out of range. */
+/* Fills in the defaults of a configuration and checks it. */
 static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -52200,7 +52204,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     return SPECDEC_OK;
 }
 
-/* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
+/* The model of a source: the one that the caller prepared, or one that the engine opens and binds. */
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
@@ -52220,30 +52224,29 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
 }
 
-/* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
-   drawn. Coupled and top-k verification do not mind: the target's token is drawn without looking at the children. The
-   rejection rules do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are
-   static. */
+/* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
+   tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children. Rules of
+   rejection would not: a child that is offered because it is probable is no draw from the draft's distribution; their
+   trees are static. */
 static int specdec__engine_grows(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
 
-/* How the next token's guesses are accepted. At temperature 0 every rule is the same: the target's token is known. */
+/* The rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
 static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
-/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
+/* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
     return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
 }
 
-/* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
-   gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
-   says so. */
+/* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
+   static tree is given up for that only if config.async asks for it, as asynchronous trees depend on drawn tokens. */
 static int specdec__engine_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
@@ -52254,7 +52257,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
     return threads;
 }
 
-/* Candidates of a proposal, at most. */
+/* Candidates of a drafter's proposal, at most. */
 static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
@@ -52263,7 +52266,7 @@ static int specdec__engine_candidates(const specdec__engine *e, const specdec__d
                                                              : e->config.tree_size;
 }
 
-/* What a drafter proposes with for each text. */
+/* Takes the arrays of a drafter's proposals from an arena, one proposal a sequence. */
 static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     const int size = e->config.tree_size;
@@ -52280,7 +52283,8 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     }
 }
 
-/* The tree that is always the same: a chain, or the best of its size and depth for a middling acceptance. */
+/* Makes the tree of every step, where it is fixed: a chain, or the best tree of its size and depth for a typical
+   acceptance. */
 static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
@@ -52298,7 +52302,7 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
-/* What constraints need, if there may be any. */
+/* Takes the memory of constraints from an arena, if sequences may have any. */
 static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
 {
     if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
@@ -52307,8 +52311,9 @@ static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
     specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
 }
 
-/* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
-   at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
+/* Takes the buffers that all sequences share from an arena. A prompt with more bytes than its context can hold is an
+   error before it is tokenised. Large buffers that are written before they are read are not zeroed: 200 bytes for each
+   token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 {
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
@@ -52326,7 +52331,7 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
-/* The table of texts, all of them free. */
+/* Takes the table of sequences from an arena; all places are free. */
 static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena *arena)
 {
     int i;
@@ -52343,7 +52348,7 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
     }
 }
 
-/* The table of ended sequences whose beginnings are kept, all of them empty. */
+/* Takes the table of kept sequences from an arena; all entries are empty. */
 static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kept counted, *kept;
@@ -52359,7 +52364,7 @@ static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *are
     }
 }
 
-/* Shows drafters the target's cache. */
+/* Points the drafters' proposals to the sequences' views of the target's cache. */
 static void specdec__engine_set_views(specdec__engine *e)
 {
     int i, k;
@@ -52369,7 +52374,7 @@ static void specdec__engine_set_views(specdec__engine *e)
             e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
-/* As many threads, of those there are, as a model's step keeps busy between two barriers. */
+/* How many of `threads` threads a model's step keeps busy between two barriers. */
 static int specdec__engine_threads(const specdec__model *model, int threads)
 {
     size_t busy = 1 + model->weight_bytes / SPECDEC__THREAD_BYTES;
@@ -52377,7 +52382,7 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
     return busy < (size_t)threads ? (int)busy : threads;
 }
 
-/* A drafter goes on while the target verifies, on threads that were started for that. */
+/* Takes the memory of an asynchronous drafter from an arena, and gives it the lane's threads. */
 static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     specdec__ahead *a = e->ahead;
@@ -52398,7 +52403,7 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
-/* The block of the target's files that only predicts, as a model of the engine's own. */
+/* Opens the NextN block in the target's files as a model of the engine. */
 static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
                                             specdec_error *error)
 {
@@ -52409,7 +52414,7 @@ static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__m
     return specdec__nextn_init(e->own[e->own_count++], e->target_model, arena, error);
 }
 
-/* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
+/* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
 static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
                                           specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
 {
@@ -52461,8 +52466,8 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     return result;
 }
 
-/* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
-   draws children from a distribution, the target draws for itself, whatever rule was chosen. */
+/* Adds the drafter that the configuration names, or all whose needs are met, and sets the rule of verification. Where
+   no drafter draws children from a distribution, the rule is top-k: the target draws its own token. */
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
@@ -52493,8 +52498,8 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     return SPECDEC_OK;
 }
 
-/* How many ended sequences are kept, at most: as the configuration says, else some for each text, but no more than the
-   cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
+/* How many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not more
+   than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
 static int specdec__engine_kept_limit(const specdec_config *c, const specdec__room *room)
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
@@ -52504,8 +52509,8 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__ro
     return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
 
-/* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
-   text, and the root that specdec_logits puts before them. */
+/* Sets how many sequences there are, of how many tokens, and the nodes of a step: a prompt's batch, a tree, or a root
+   of each sequence, and the root that specdec_logits puts before them. */
 static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
@@ -52523,7 +52528,7 @@ static void specdec__engine_set_room(specdec__engine *e)
     room->every = c->checkpoint;
 }
 
-/* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
+/* e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never runs. */
 static specdec__room specdec__engine_target_room(const specdec__engine *e)
 {
     static const specdec__room none = {1, 1, 1, 1, 2, 0, 1, 0};
@@ -52531,7 +52536,7 @@ static specdec__room specdec__engine_target_room(const specdec__engine *e)
     return specdec__engine_drafts(e) ? none : e->room;
 }
 
-/* How many threads lanes need for themselves. */
+/* How many threads lanes need besides the target's. */
 static int specdec__engine_lane_threads(const specdec_config *c)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
@@ -52541,7 +52546,7 @@ static int specdec__engine_lane_threads(const specdec_config *c)
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
-/* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
+/* Lays an engine out in an arena, which may only count: all of the engine's memory is taken here. */
 static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -52580,7 +52585,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     return specdec__engine_tree(e, arena, error);
 }
 
-/* The parts of an engine that do not lie in it, so that measuring one takes little stack. */
+/* Takes the large members of an engine from an arena, so that counting memory needs little stack. */
 static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
@@ -52599,9 +52604,8 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
-/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Without being told,
-   only where the instruction set has kernels for them and sequences as the configuration has them can use bounds:
-   planes take longer to read whole. */
+/* Whether the target's output matrix is stored in planes: 0: no; 1: if it is large; 2: always. By default only where
+   the instruction set has kernels for bounds and config.settings allow bounds, as planes take longer to read whole. */
 static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
@@ -52612,7 +52616,7 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
                : kernels->plane != NULL;
 }
 
-/* Repacked weights, behind everything else. */
+/* Repacks the weights of all models, behind the rest of the block. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_hooks hooks = e->config.hooks;
@@ -52630,7 +52634,7 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     return r;
 }
 
-/* Releases the models that the engine has opened. */
+/* Closes the models that the engine has opened. */
 static void specdec__engine_close(specdec__engine *e)
 {
     while (e->own_count)
@@ -52722,7 +52726,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
+/* Drops the target's keys and values of the last of `count` tokens and of all behind it: that token is a root again. */
 static void specdec__engine_reroot(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -52734,7 +52738,8 @@ static void specdec__engine_reroot(specdec *t, int count)
         e->row_of = NULL;
 }
 
-/* Forgets all that was computed for tokens behind the first count. The text itself stays. */
+/* Drops all that was computed for tokens behind the first `count`: keys, values, drafts, states of constraints. The
+   tokens stay. */
 static void specdec__engine_forget(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -52748,13 +52753,15 @@ static void specdec__engine_forget(specdec *t, int count)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* The keys of a sequence that others may share: those of a text, or of one that is kept. */
+/* Keys and tokens of an open or a kept sequence, which other sequences may share. */
 typedef struct specdec__source_keys {
     specdec__view *view;
     const int32_t *tokens; /* (view->length) */
-    int at;                /* its number to drafters: a text's, or behind those of texts */
+    int at;                /* its index to drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
+/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept one.
+   */
 static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
@@ -52765,7 +52772,7 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
     return keys;
 }
 
-/* Drafters share, as far as they have them, the first length tokens of sequence `of` with sequence `at`. */
+/* Lets drafters share the first `length` tokens of sequence `of` with sequence `at`, as far as they have them. */
 static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int length)
 {
     int i;
@@ -52778,19 +52785,19 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     }
 }
 
-/* A text of which nothing is computed, or less, begins with the first length tokens of another sequence: it shares its
-   pages. */
+/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and values.
+   */
 static void specdec__engine_share(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
     specdec__view *view = specdec__engine_keys(e, of).view;
     int i, missing;
 
-    specdec__engine_forget(t, 0); /* also ends what a lane does with the other text */
+    specdec__engine_forget(t, 0); /* also cancels the lane's job for the other sequence */
     if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
-        specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
+        specdec__view_truncate(&t->view, &e->target.kv, 0); /* pages of its sliding window are free already */
     specdec__engine_share_drafts(e, t->at, of, length);
-    for (i = 0; i < e->drafter_count; i++) { /* states that the other one no longer has are computed once more */
+    for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
         missing = d->kind->followed ? t->view.length - d->kind->followed(d, t->at) : 0;
@@ -52799,7 +52806,7 @@ static void specdec__engine_share(specdec *t, int of, int length)
     }
 }
 
-/* An entry of the table of kept sequences becomes empty. */
+/* Empties entry i of the table of kept sequences. */
 static void specdec__engine_drop_kept(specdec__engine *e, int i)
 {
     int k;
@@ -52810,9 +52817,9 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
             e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
 }
 
-/* An empty entry of the table for a sequence that is to be kept; -1: all of that is kept already. What the sequence
-   begins with is dropped, and so is the oldest entry where none is empty. *shared: keys of a dropped one that others
-   have shared. */
+/* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
+   Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
+   view->shared of a dropped entry. */
 static int specdec__engine_kept_place(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
@@ -52842,8 +52849,8 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
     return empty;
 }
 
-/* Keeps what was computed for a text that ends or is cut: the next one that begins alike need not read it. Children do
-   not: their parents begin as they do. */
+/* Keeps the keys and values of a sequence that ends or is cut, for later sequences that begin with the same tokens.
+   Those of children are not kept, as they begin like their parents. */
 static void specdec__engine_retain(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -52864,7 +52871,7 @@ static void specdec__engine_retain(specdec *t)
     specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
 }
 
-/* A place in the table becomes an empty text. */
+/* Makes a free place of the table an empty sequence. */
 static void specdec__engine_open(specdec *t)
 {
     t->open = 1;
@@ -52882,7 +52889,7 @@ static void specdec__engine_open(specdec *t)
     specdec__stream_begin_answer(t);
 }
 
-/* Gives back what a text that has ended holds in caches. What drafters remember of it, they do. */
+/* Gives back what an ended sequence holds in caches. Drafters may keep what they learned from it. */
 static void specdec__engine_release(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -52895,14 +52902,14 @@ static void specdec__engine_release(specdec *t)
     specdec__engine_forget(t, 0);
 }
 
-/* A text becomes a free place in the table. */
+/* Makes a sequence's place in the table free. */
 static void specdec__engine_free_slot(specdec *t)
 {
     specdec__engine_release(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
-/* How many forks of a text lie behind its first count tokens, whether their children are open or not. */
+/* How many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
 static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
@@ -52912,7 +52919,8 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a text behind its first count tokens: their children are closed, and theirs. */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's children.
+   */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -52933,7 +52941,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
         t->forced_count = 0;
 }
 
-/* Gives up the stock of a text, and the children that have come of it. */
+/* Drops a sequence's pending tokens (decoded, not returned), and the children forked behind them. */
 static void specdec__engine_discard_pending(specdec *t)
 {
     specdec__engine_drop_children(t, t->handed_out);
@@ -52942,14 +52950,14 @@ static void specdec__engine_discard_pending(specdec *t)
     t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
-/* The same where such children are; else the stock stays. */
+/* As specdec__engine_discard_pending, but only if there are children behind pending tokens. */
 static void specdec__engine_discard_children(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
 }
 
-/* Has a text children? */
+/* Whether a sequence has open children. */
 static int specdec__engine_is_parent(const specdec *t)
 {
     int i, found = 0;
@@ -52959,7 +52967,7 @@ static int specdec__engine_is_parent(const specdec *t)
     return found;
 }
 
-/* Opens an empty text in a free place of a text's engine. NULL: all places are taken, which t->error says. */
+/* Opens an empty sequence in a free place of t's engine. NULL: no place is free; t->error says so. */
 static specdec *specdec__engine_open_free(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -52975,7 +52983,7 @@ static specdec *specdec__engine_open_free(specdec *t)
     return NULL;
 }
 
-/* A copy of a text stands in its constraint where that stands. */
+/* Copies the state of a sequence's constraint to its fork t. */
 static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 {
     const specdec__constrained *c = &of->constrained;
@@ -52992,7 +53000,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
-/* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
+/* Opens a copy of a sequence, with its pending tokens. NULL: no place is free; of->error says so. */
 static specdec *specdec__engine_fork(specdec *of)
 {
     const size_t count = (size_t)of->count;
@@ -53036,7 +53044,7 @@ static specdec *specdec__engine_fork(specdec *of)
     return t;
 }
 
-/* A text that is to fork gets its child. Without a free place the text has failed, for now. */
+/* Opens the child of a sequence that is to fork. If no place is free, the sequence fails with MEMORY for now. */
 static void specdec__engine_fork_child(specdec *t)
 {
     specdec *child = specdec__engine_fork(t);
@@ -53071,7 +53079,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
+/* Makes a forward pass of n tokens, or (d not NULL) drafts one level behind one token; both leave the caches as they
+   were. */
 static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
@@ -53094,8 +53103,8 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     return result;
 }
 
-/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
-   once the clock has passed `end`. 0 when it fails. */
+/* Seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other programs may
+   use the processor. One try only once the clock is past `end`. 0: it failed. */
 static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
@@ -53116,7 +53125,7 @@ static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter 
     return least;
 }
 
-/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
+/* Times the steps and drafts of small models before the first sequence is prompted. Needs a clock. */
 static void specdec__engine_time_steps(specdec__engine *e)
 {
     const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
@@ -53136,10 +53145,9 @@ static void specdec__engine_time_steps(specdec__engine *e)
             specdec__tune_step(e->tune, n, seconds, 0);
 }
 
-/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
-   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
-   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
-   on it. */
+/* Chooses the faster of two ways to read weights, kernels->reading and ->other, by timing slices of weights alternately
+   with all threads; a slice counts as at most twice the least time. The former is kept unless the latter is clearly
+   faster, and for weights that may lie in caches or are not repacked. Results do not depend on it. */
 static void specdec__engine_time_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
@@ -53172,8 +53180,7 @@ static void specdec__engine_time_reading(specdec__engine *e)
                   better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
-   otherwise. */
+/* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
 static void specdec__engine_log_chat(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
@@ -53207,7 +53214,7 @@ static void specdec__engine_log_chat(const specdec__engine *e)
     }
 }
 
-/* Finds the tokens by which texts fork. */
+/* Finds the tokens by which sequences fork. */
 static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
 {
     const specdec__vocab *vocab = &e->target_model->vocab;
@@ -53227,7 +53234,7 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
                  : SPECDEC_OK;
 }
 
-/* Tells the log what the engine is made of. */
+/* Logs the target, the drafters and the engine's sizes. */
 static void specdec__engine_log(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
@@ -53247,7 +53254,7 @@ static void specdec__engine_log(const specdec__engine *e)
                   e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
 
-/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
+/* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
 static void specdec__engine_copy_settings(specdec__engine *e)
 {
     specdec__stop_scan stop;
@@ -53256,6 +53263,7 @@ static void specdec__engine_copy_settings(specdec__engine *e)
     specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
 }
 
+/* Starts an engine that is laid out: connects to other ranks, times steps. */
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
@@ -53279,14 +53287,14 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/prefill: prompts: what is shared with other sequences, and reading the rest.
+ * >>engine/prefill: prompts: shared with other sequences, or prefilled.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Tells drafters which tokens of a text the target has read in the last step: those from `from` on, whose nodes are
-   path (n), counted from node `first`. row: of those wanted, that of the last of them; -1: it was not wanted. A drafter
-   whose cache has no room left may miss some. */
+/* Calls the drafters' follow for tokens [from, from + n) of a sequence, which the last step has committed. path (n):
+   their nodes, counted from node `first`; row: of the wanted rows, the one of the last token; -1: it was not wanted. A
+   drafter whose cache is full may miss tokens. */
 static specdec_result specdec__engine_follow(specdec *t, int from, int n, int first, const int *path, int row)
 {
     specdec__engine *e = t->engine;
@@ -53308,7 +53316,7 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* The same for a batch of a prompt. */
+/* As specdec__engine_follow, for a batch of a prompt: tokens [at, at + n) of the sequence `text`. */
 static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
@@ -53317,7 +53325,7 @@ static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
     return specdec__engine_follow(t, at, n, 0, NULL, c->wanted[n - 1] ? c->row_count - 1 : -1);
 }
 
-/* Drafters look at a text that is read, or that a step may write to. */
+/* Calls the drafters' prepare for a sequence that is part of the next step. */
 static void specdec__engine_prepare_drafters(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -53328,8 +53336,8 @@ static void specdec__engine_prepare_drafters(specdec *t)
             e->drafters[i].kind->prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
-/* Runs tokens[view length, count) through the target, for the rows that are wanted; if that of the last token is among
-   them, it becomes row 0. */
+/* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
+   it becomes row 0. */
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
@@ -53353,9 +53361,8 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
-   was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
-   shares. */
+/* The sequence with index in [from, end) that begins with most of t's tokens, at least `least`; -1: none does. *length:
+   how many. Of equals it is one that was shared before, so that all share one; of those the one used last. */
 static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
@@ -53377,12 +53384,12 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     return best;
 }
 
-/* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
-   What is kept counts as used, too, where an open one has more. */
+/* Shares the beginning of another sequence, open or kept, if it has more of t's tokens than were computed for t. The
+   kept one counts as used, even where an open one has more. */
 static void specdec__engine_adopt(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
+    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
     int length, kept_length, open, kept;
 
     if (!SPECDEC__SEQUENCES)
@@ -53400,8 +53407,8 @@ static void specdec__engine_adopt(specdec *t)
     }
 }
 
-/* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
-   it are wanted at once. */
+/* Prefills a prompt behind the first `before` tokens. Where the engine has several sequences, the steps will do it,
+   unless rows are wanted. */
 static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__rows *wanted)
 {
     specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
@@ -53409,7 +53416,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
     if (t->engine->room.views > 1 && !wanted) {
-        specdec__engine_reroot(t, t->count); /* if nothing was appended, its row is given up, too */
+        specdec__engine_reroot(t, t->count); /* drops the last row, too, if nothing was appended */
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
@@ -53421,14 +53428,14 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
-   is to be run again, for its logits. */
+/* Drops what was computed for the tokens behind the first `keep`. follow: 1: tokens follow; 0: none, and the last one
+   is to be run again for its logits. */
 static void specdec__engine_truncate(specdec *t, int keep, int follow)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+    if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_retain(t);
     specdec__ahead_drop(t, keep);
     specdec__constrained_forget(&t->constrained, keep);
@@ -53438,10 +53445,9 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
 }
 
-/* Puts tokens[count] in the place of those behind the first `keep`, which were handed out, and runs them; they may lie
-   behind the sequence. What is replaced, and what is in stock, is given up when that has succeeded. On failure all is
-   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall
-   go. */
+/* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
+   may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
+   sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {
@@ -53480,7 +53486,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     return SPECDEC_OK;
 }
 
-/* The same behind all that was handed out. */
+/* Appends tokens[count] to what was returned, and prefills them. */
 static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
 {
     return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
@@ -53489,13 +53495,14 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/slide: a full context slides.
+ * >>engine/slide: a full sequence slides: older tokens are removed.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* How many tokens a full text lets go: the older half of those behind the first ones, which stay. 0: it ends. Once a
-   call, so that one that finds nothing to hand out ends, too. What children of a text begin with stays. */
+/* How many tokens a full sequence removes: the older half of those behind the first settings.slide tokens, which stay.
+   0: it does not slide. A sequence slides once a call at most, so that a call which can return nothing ends. Parents do
+   not slide, as children share their beginning. */
 static int specdec__engine_slide_count(const specdec *t)
 {
     const int others = t->context - t->settings.slide;
@@ -53506,7 +53513,8 @@ static int specdec__engine_slide_count(const specdec *t)
     return others / 2;
 }
 
-/* Moves the places of forks to the end, or those before the text slid back. */
+/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides back.
+   */
 static void specdec__engine_save_forks(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
@@ -53518,7 +53526,7 @@ static void specdec__engine_save_forks(specdec *t, int back)
     t->placed = back ? count : 0;
 }
 
-/* Notes where a text stands in its constraint: what has slid out of it still counts. */
+/* Stores the state of the constraint behind all tokens, so that tokens which slide out still count. */
 static void specdec__engine_anchor_constraint(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
@@ -53529,7 +53537,7 @@ static void specdec__engine_anchor_constraint(specdec *t)
     c->state[1] = c->state[0];
 }
 
-/* A text that has slid, or slid back, goes on from there. */
+/* Lets the constraint of a sequence that has slid, or slid back, continue from its stored state. */
 static void specdec__engine_resume_constraint(specdec *t)
 {
     if (!specdec__constrained_is(&t->constrained))
@@ -53539,8 +53547,8 @@ static void specdec__engine_resume_constraint(specdec *t)
     t->closed_at = 0;
 }
 
-/* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
-   these tokens. */
+/* Removes `gone` tokens behind the first settings.slide ones. All keys behind these are computed again, as for a
+   prompt: so the sequence continues as one that was prompted with the tokens which are left. */
 static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
@@ -53559,14 +53567,14 @@ static void specdec__engine_slide(specdec *t, int gone)
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    specdec__engine_save_forks(t, 0); /* the forks were, wherever their places are now */
+    specdec__engine_save_forks(t, 0); /* forks count as before, though their tokens moved */
     t->from_row = t->engine->room.views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
 }
 
-/* The call in which a text has slid fails: the text becomes what it was. What was written since is forgotten, and so
-   are log-probabilities in whose places it was written. */
+/* Undoes a slide, as its call has failed. Tokens decoded since are dropped, and so are log-probabilities that they have
+   overwritten. */
 static void specdec__engine_unslide(specdec *t)
 {
     const int gone = t->before.count, keep = t->settings.slide;
@@ -54561,8 +54569,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Slots for all nodes: first for what has to be run, then for guesses. A text without the former is left out, one for
-   whose guesses there are too few goes on with the root alone. */
+/* Reserves slots of the cache for the nodes of all members: first for prompt tokens and roots, then for draft tokens. A
+   member fails where there is no room for the former; its tree is pruned to the root where there is none for the
+   latter. */
 static void specdec__engine_reserve(specdec__engine *e)
 {
     int i, kept = 0;
@@ -54589,12 +54598,12 @@ static void specdec__engine_reserve(specdec__engine *e)
         if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
             specdec__view_unreserve(&t->view, &e->target.kv);
             specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
-            specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of what was given back just now */
+            specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
         }
     }
 }
 
-/* The members' unread tokens and trees become a batch for the target. */
+/* The batch of a step: for each member its prompt tokens, then its tree. */
 static specdec__batch specdec__engine_batch(specdec__engine *e)
 {
     specdec__context *c = &e->target;
@@ -54629,7 +54638,8 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     return batch;
 }
 
-/* Notes how the children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
+/* Counts the children of an accepted node for statistics and tuning. child: the number of the accepted one, or -1;
+   token: the target's choice. */
 static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
@@ -54653,7 +54663,7 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
     }
 }
 
-/* How tokens of a text are chosen here. */
+/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. */
 static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 {
     specdec__chooser *chooser = &t->engine->chooser;
@@ -54664,13 +54674,13 @@ static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
     return chooser;
 }
 
-/* Decides by a rejection rule at a node whose children hold children[count]. */
+/* Verifies the children of a node, whose tokens are children[count], by a rule of rejection. */
 static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
                                   specdec_verdict *verdict)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
-    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts, but what is forced */
+    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
     const int candidate = count ? specdec__draft_candidate(p, node) : -1;
     const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
                                          specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
@@ -54695,7 +54705,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
-/* Notes what the row that the next token comes from says about it. */
+/* Stores the log-probability of the next token, and the most probable tokens with theirs, from its row of logits. */
 static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
@@ -54722,7 +54732,7 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
     t->logprobs[t->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
 }
 
-/* Appends a token, which was chosen from a row of logits, to the text. */
+/* Appends a token that was chosen from a row of logits to the sequence. */
 static void specdec__engine_write(specdec *t, const float *logits, int32_t token)
 {
     if (t->logprobs)
@@ -54735,7 +54745,7 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
         t->closed_at = t->count;
 }
 
-/* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
+/* Whether a sequence of `count` tokens may fork: it has a fork left, and its child room for a token. */
 static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
@@ -54743,14 +54753,15 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Tokens that may not be chosen, and what the model says of them. */
+/* Forbidden tokens, and their logits. */
 typedef struct specdec__forbidden {
     int count;
     int32_t token[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
     float logit[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
 } specdec__forbidden;
 
-/* Forbids tokens (count) that there are; no bias lifts that. */
+/* Sets the logits of tokens[count] to -infinity, and stores the former ones in *own. Ids outside the vocabulary are
+   skipped. */
 static void specdec__engine_forbid(const specdec *t, float *logits, const int32_t *tokens, int count,
                                    specdec__forbidden *own)
 {
@@ -54765,8 +54776,8 @@ static void specdec__engine_forbid(const specdec *t, float *logits, const int32_
     }
 }
 
-/* Forbids the tokens that may not be chosen here: the child token, the fork token where there can be no fork, tokens
-   that end the answer where it is too short or shall not end. */
+/* Forbids the tokens that must not be chosen here: the child token, the fork token where no fork is possible, end
+   tokens of an answer that is too short or ignores them. */
 static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbidden *own)
 {
     const specdec__engine *e = t->engine;
@@ -54786,7 +54797,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbi
         specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 
-/* Puts that back: log-probabilities are those of the model. */
+/* Restores the logits of forbidden tokens, as log-probabilities are those of the model. */
 static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
 {
     int i;
@@ -54795,8 +54806,8 @@ static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
         logits[own->token[i]] = own->logit[i];
 }
 
-/* Notes that the text forks behind the token that it has just got. Returns whether it does. A fork token may come
-   although it is forbidden, where all others are, too. */
+/* Sets the forced tokens of a child if the sequence forks behind its last token. Returns whether it forks. A fork token
+   may be chosen although it is forbidden, where all other tokens are, too. */
 static int specdec__engine_note_fork(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -54819,8 +54830,8 @@ static int specdec__engine_note_fork(specdec *t)
     return count > 0;
 }
 
-/* Mirostat learns from a token that was chosen from a row of logits. Returns the largest surprise behind it; 0 where
-   there is no mirostat. */
+/* Returns mirostat's limit of surprise behind a token that was chosen from a row of logits, in bits; 0: mirostat is
+   off. */
 static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t token)
 {
     const specdec_sampling *s = &t->settings.sampling;
@@ -54838,7 +54849,7 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
     return most > 0 || most < 0 ? most : 1e-30f;
 }
 
-/* The token that follows by a row of logits when nothing was guessed, or when guesses are coupled. */
+/* Chooses the next token from a row of logits, without draft tokens or with coupled verification. */
 static int32_t specdec__engine_choose(specdec *t, const float *logits)
 {
     specdec__engine *e = t->engine;
@@ -54849,8 +54860,8 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
     return best.token;
 }
 
-/* Whether a step writes nothing behind the token that a text has just got: the text ends, or it forks. Guesses beyond
-   the limit are kept, as it may be raised, unless they could be forks. */
+/* Whether a step decodes nothing behind the sequence's last token: the sequence ends, or it forks. Tokens beyond
+   max_tokens are kept, as the limit may be raised, unless they may be forks. */
 static int specdec__engine_ends_step(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -54861,25 +54872,25 @@ static int specdec__engine_ends_step(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether bounds will do for a sequence as far as its constraint goes: there is nothing else by which a token that it
-   allows could be forbidden or altered. */
-static int specdec__engine_asks(const specdec *t)
+/* Whether bounds suffice for the next token of a sequence with a constraint: nothing but the constraint forbids or
+   alters tokens. */
+static int specdec__engine_bounds_suffice(const specdec *t)
 {
     return !specdec__constrained_is(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
             !specdec__sample_alters(&t->settings.sampling));
 }
 
-/* Whether a step looks at no logits of a sequence: it only reads, or its constraint forces the next token. */
-static int specdec__engine_forced(specdec *t)
+/* Whether a step needs no logits of a sequence: it only prefills, or its constraint forces the next token. */
+static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
                                  specdec__constrained_is(specdec__stream_constrained(t)) &&
                                  specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0);
 }
 
-/* What a step has to make of rows of logits: see >>speculation/settle. */
-static int specdec__engine_screens(specdec__engine *e)
+/* Which rows of logits a step computes: SPECDEC__SCREEN_NOTHING, _BOUNDS or _LOGITS; see >>speculation/settle. */
+static int specdec__engine_screen_kind(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
@@ -54890,8 +54901,9 @@ static int specdec__engine_screens(specdec__engine *e)
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
-        forced = forced && specdec__engine_forced(t);
-        bounds = bounds && specdec__engine_asks(t) && specdec__settle_needs(&t->settings.sampling, t->count).k;
+        forced = forced && specdec__engine_needs_no_logits(t);
+        bounds = bounds && specdec__engine_bounds_suffice(t) &&
+                 specdec__settle_needs(&t->settings.sampling, t->count).k;
     }
     if (forced)
         return SPECDEC__SCREEN_NOTHING;
@@ -54901,8 +54913,7 @@ static int specdec__engine_screens(specdec__engine *e)
     return e->target.screen.left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether the best candidate of a row may follow by the constraint: those that are no candidates then matter to
-   nobody. */
+/* Whether the constraint allows the best token of a row (`column` of the last step). */
 static int specdec__engine_best_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
@@ -54914,9 +54925,9 @@ static int specdec__engine_best_is_allowed(specdec *t, int column)
     return specdec__constrained_keep(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
-/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
-   constraint forces a token nothing is looked at. Else its mask comes first, unless noise alone chooses: then logits
-   are rounded by the best of all tokens, which is asked about, and the row is read whole if that may not follow. */
+/* Turns bounds of a row of logits (`column` of the last step) into the logits from which the next token is chosen.
+   Nothing is done where a constraint forces that token. Otherwise its mask is applied first, except where noise alone
+   chooses: then only the best token is checked, and all logits of the row are computed if the constraint forbids it. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
@@ -54925,7 +54936,7 @@ static void specdec__engine_settle(specdec *t, int column)
     specdec__settle_need need = specdec__settle_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
-        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
+        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
         {t->ends, sizeof *t->ends, t->end_count},
         {t->model->vocab.ends, sizeof *t->model->vocab.ends, t->model->vocab.end_count},
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
@@ -54945,7 +54956,8 @@ static void specdec__engine_settle(specdec *t, int column)
         specdec__settle_whole(&e->target);
 }
 
-/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
+/* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
+   appends the token to the sequence. */
 static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
                                              specdec_verdict *verdict)
 {
@@ -54975,7 +54987,7 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     return SPECDEC_OK;
 }
 
-/* Counts a step by the nodes and levels of its tree. When there are too many kinds, the rarest makes room. */
+/* Counts a step by the nodes and levels of its tree. A new kind of tree replaces the rarest where the table is full. */
 static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
@@ -54994,8 +55006,8 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
     at->steps = 1;
 }
 
-/* A row of a text, whose tokens were `before`, has values that are no numbers: its keys are not kept. Tokens that were
-   accepted before that row stay; they will be read again. */
+/* A row of a sequence has values that are no numbers: the sequence fails, keys of the step are dropped. Tokens accepted
+   before that row stay, and are run again. before: tokens before the step. */
 static void specdec__engine_fail_row(specdec *t, int before, specdec_result result)
 {
     if (specdec__ahead_on(t->engine, NULL))
@@ -55005,7 +55017,7 @@ static void specdec__engine_fail_row(specdec *t, int before, specdec_result resu
     specdec__engine_fail_sequence(t, result);
 }
 
-/* Shows drafters the logits of a text's tree, which had so many tokens before the step. */
+/* Calls the drafters' see_logits with the tree of a sequence, which had `before` tokens before the step. */
 static void specdec__engine_show_logits(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
@@ -55030,8 +55042,8 @@ static void specdec__engine_show_logits(specdec *t, int before)
             e->drafters[i].kind->see_logits(&e->drafters[i], &judged);
 }
 
-/* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
-   first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
+/* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
+   accepted nodes, and reports them to the drafters. */
 static void specdec__engine_accept(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -55068,7 +55080,7 @@ static void specdec__engine_accept(specdec *t)
     t->stats.prefilled_tokens += t->prefill_count;
 }
 
-/* Counts what a text's tree has brought to whom. */
+/* Adds the nodes, accepted nodes and drafting seconds of each drafter in a sequence's tree to *outcome. */
 static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
@@ -55086,13 +55098,13 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind->cost || nodes[i]) /* a look that found nothing is free */
+        if (d->kind->cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
 }
 
-/* What the step has taught: what its nodes cost, and what they brought. */
+/* Adds the costs of a step of `width` nodes to tuning, and updates the drafters' credit. */
 static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
@@ -55102,7 +55114,7 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
 
     if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
         return;
-    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* not a step like others */
+    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* a probe is no usual step */
         specdec__ahead_note_probe(e, width, seconds);
         return;
     }
@@ -55124,7 +55136,7 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     specdec__tune_update_credit(e->tune, &outcome);
 }
 
-/* What a step took, for a text that took part; drafting: of that, before the target ran. */
+/* Adds the seconds of a step to a member's statistics. drafting, verifying: parts of `seconds`. */
 static void specdec__engine_count(specdec *t, int width, double seconds, double drafting, double verifying)
 {
     const int nodes = t->merged.tree.n;
@@ -55146,7 +55158,7 @@ static void specdec__engine_count(specdec *t, int width, double seconds, double 
     t->stats.steps++;
 }
 
-/* The first token of an answer is out. */
+/* Sets the time to the first token of an answer. */
 static void specdec__engine_note_first_token(specdec *t, double now)
 {
     if (t->prompted_at > 0)
@@ -55154,7 +55166,7 @@ static void specdec__engine_note_first_token(specdec *t, double now)
     t->prompted_at = 0;
 }
 
-/* A step has written to a text, or read for it. */
+/* Ends a step for a member: its pending fork is made; a child that has ended is released. */
 static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
@@ -55165,8 +55177,8 @@ static void specdec__engine_finish_step(specdec *t, double now)
         specdec__engine_release(t);
 }
 
-/* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
-   can be cancelled in a cluster, while other ranks are waited for). The others try again. */
+/* The run of a step has failed: the first member gets the error, or those that were cancelled (in a cluster, a step for
+   several sequences can be). The others try again. */
 static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *error)
 {
     int i;
@@ -55182,8 +55194,8 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
     }
 }
 
-/* Sends the trees of all members as one run; the drafter's lane goes on with one of them meanwhile. The target's lane
-   is the caller with its pool: the run is back at once. */
+/* Runs the trees of all members as one batch of the target, while the lane's drafter may extend one of them. The run
+   has returned when this does. */
 static void specdec__engine_send(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
@@ -55197,7 +55209,7 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    e->target.screen.asked = specdec__engine_screens(e);
+    e->target.screen.asked = specdec__engine_screen_kind(e);
     s->result = e->verify(&e->target, &batch, &s->error);
     if (e->target.screen.asked == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
@@ -55207,7 +55219,7 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads;
 }
 
-/* Verifies the trees by what the run has said, and writes. */
+/* Verifies the trees of all members by the run's logits, and measures the step. */
 static void specdec__engine_take(specdec__engine *e, specdec__step *s)
 {
     double verified, now;
@@ -55218,7 +55230,7 @@ static void specdec__engine_take(specdec__engine *e, specdec__step *s)
         return;
     }
     verified = specdec__os_seconds();
-    e->pool.cancel = &e->nobody; /* what drafters read of it, they read to the end */
+    e->pool.cancel = &e->nobody; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_accept(e->members[i]);
     specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
@@ -55235,7 +55247,8 @@ static void specdec__engine_take(specdec__engine *e, specdec__step *s)
     }
 }
 
-/* Chooses a token by a row of logits, nothing being guessed or guesses being coupled, and appends it to the text. */
+/* Chooses a token from a row of logits, without draft tokens or with coupled verification, and appends it to the
+   sequence. */
 static int32_t specdec__engine_draw(specdec *t, float *logits)
 {
     specdec__forbidden own;
@@ -55249,7 +55262,7 @@ static int32_t specdec__engine_draw(specdec *t, float *logits)
     return token;
 }
 
-/* The first token of an answer, by the row that the prompt has left. */
+/* Decodes the first token of an answer from the row of the prompt's last token. */
 static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
@@ -58382,7 +58395,7 @@ const char *specdec_version(void) { return SPECDEC_VERSION; }
 
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
-/* Bytes of a block whose layout used `used`: whatever the block's own alignment is. */
+/* Bytes of a block whose layout used `used` bytes, for a block of any alignment. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
 /* An arena over a block, from its first aligned byte; it is full exactly when the block is below
@@ -58398,7 +58411,7 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
-/* Bytes of a block for what an arena has counted; *bytes is left alone on failure. */
+/* *bytes: the size of a block for what an arena has counted; unchanged after an error. */
 static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
@@ -58414,13 +58427,13 @@ static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_er
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
-/* Refuses a call with a NULL where something must be. */
+/* Returns the error of a call in which a required pointer is NULL. */
 static specdec_result specdec__is_missing(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* Refuses a call on no text, on one that is closed, or one without what it needs (given: it has that). */
+/* Returns an error for a call on NULL, on a closed sequence, or without a required argument (given 0). */
 static specdec_result specdec__check_call(specdec *t, int given)
 {
     if (!t)
@@ -58432,7 +58445,7 @@ static specdec_result specdec__check_call(specdec *t, int given)
     return given ? SPECDEC_OK : specdec__is_missing(&t->error);
 }
 
-/* Checks the settings that texts begin with. Apart, so that the 2 KB of a scan for stop strings lie on the stack only
+/* Checks config.settings. A function of its own, so that the 2 KB of a scan for stop strings are on the stack only
    here. */
 static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
 {
@@ -58443,7 +58456,7 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
-/* Makes the engine a rank of the cluster that the configuration names. */
+/* Makes the engine a rank of the configuration's cluster. */
 static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
@@ -58451,7 +58464,7 @@ static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *er
     return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
 }
 
-/* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
+/* Lays out all that an engine needs in an arena; e->config is set. */
 static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
@@ -58471,7 +58484,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     return result;
 }
 
-/* An engine that is only measured lies on the stack, in several parts: no frame is to be large. This is the last. */
+/* Counts the memory of an engine. The engine lies on the stack, in parts of several frames, as no frame may be large;
+   this is the innermost. */
 static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model **own,
                                                          specdec__kernels *kernels, specdec__drafter *drafters,
                                                          size_t *bytes, specdec_error *error)
@@ -58493,7 +58507,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The part before that: the kernels. */
+/* As specdec__measure; its frame holds the kernels. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_config *config, specdec__model **own,
                                                                  specdec__drafter *drafters, size_t *bytes,
                                                                  specdec_error *error)
@@ -58503,7 +58517,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_c
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The part before that: the drafters. */
+/* As specdec__measure; its frame holds the drafters. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
                                                                   size_t *bytes, specdec_error *error)
 {
@@ -58513,7 +58527,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_
     return specdec__measure_kernels(config, own, drafters, bytes, error);
 }
 
-/* The parts before these: one for each model that the engine opens, `left` of which have none yet. */
+/* As specdec__measure; its frame holds one of the models that the engine opens, `left` of which have no frame yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
                                                                 int left, size_t *bytes, specdec_error *error)
 {
@@ -58525,7 +58539,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_co
                     : specdec__measure_drafters(config, own, bytes, error);
 }
 
-/* Whether an engine opens the model of a source: it is given, and not prepared. */
+/* Whether the engine opens the model of a source: the source is given and has no prepared model. */
 static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
@@ -58583,7 +58597,7 @@ static specdec_result specdec__call_serve(specdec *t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
-/* Opens an empty text, or a copy of this one. */
+/* Opens an empty sequence, or (fork 1) a copy of t. */
 static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
@@ -58627,7 +58641,7 @@ specdec *specdec_child(specdec *t, int i)
     return found;
 }
 
-/* Appends bytes to what is being restored, as far as there is room. */
+/* Appends bytes to the joined text, as far as there is room; *length counts all. */
 static void specdec__restore_bytes(const unsigned char *from, size_t count, char *bytes, size_t room, size_t *length)
 {
     if (*length < room)
@@ -58635,7 +58649,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
+/* How many bytes of a sequence's own answer were returned, so that no stop string can end the answer within them. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -58649,7 +58663,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
     return known < back ? 0 : known - back;
 }
 
-/* What is being restored: where to, and which bytes of a text's own are sure. */
+/* The joined text so far, and what a sequence adds to it. */
 typedef struct specdec__restoring {
     unsigned char *piece; /* room for a piece; that of the text which is asked, as others may have handed theirs out */
     char *bytes;
@@ -58658,7 +58672,7 @@ typedef struct specdec__restoring {
     specdec__stop_scan stop;
 } specdec__restoring;
 
-/* Appends the first bytes of t->token_text, as far as no stop string ends the answer. */
+/* Appends the first `count` bytes of t->token_text, up to a stop string that ends the answer. */
 static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t count)
 {
     const size_t out = r->known < count ? r->known : count;
@@ -58671,14 +58685,15 @@ static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t coun
     specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
 }
 
-/* Appends what is held back. */
+/* Appends the bytes that the scan for stop strings holds back. */
 static void specdec__restore_held(specdec__restoring *r)
 {
     if (!r->stop.stopped)
         specdec__restore_bytes(r->piece, specdec__stop_end(&r->stop, r->piece), r->bytes, r->room, r->length);
 }
 
-/* Appends a text's answer, and in their places those of its children. A stop string ends it, but not across a fork. */
+/* Appends a sequence's answer, with the answers of its children at their forks. A stop string ends an answer, but not
+   across a fork. */
 static void specdec__join_forks(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
@@ -58724,7 +58739,7 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
                                            "for %zu", *length, room);
 }
 
-/* The index of n-grams; NULL, and an error: the engine has none. */
+/* The engine's index of n-grams; NULL, and an error: it has none. */
 static specdec__ngram *specdec__seen(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -58798,13 +58813,13 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What of a sequence stays when it is prompted, and what is put behind that before the prompt: the part of an answer
-   that was handed out of the token in which a stop string begins, as tokens that lie behind the sequence. */
+/* What a prompt is appended to: the first tokens of the sequence, and tokens that lie behind the sequence in its buffer.
+   The latter spell the returned part of a token within which a stop string begins. */
 typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;
 
-/* All that was handed out. */
+/* The head that keeps all tokens that were returned. */
 static specdec__head specdec__whole_head(const specdec *t)
 {
     specdec__head head;
@@ -58814,14 +58829,14 @@ static specdec__head specdec__whole_head(const specdec *t)
     return head;
 }
 
-/* The last token of what stays; -1: there is none. */
+/* The last token of a head; -1: it is empty. */
 static int32_t specdec__head_last(const specdec *t, specdec__head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
 
-/* The tokens of a text behind `head`, straight into the engine's own token buffer, behind the head's own ones. special:
-   flags of the tokenizer; plain: see there. */
+/* Tokenises a text behind `head` into the sequence's token buffer, behind the head's own tokens. special: flags of the
+   tokenizer; plain: as for the tokenizer. */
 static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const char *text, size_t length, int special,
                                            const unsigned char *plain, int *read)
 {
@@ -58846,7 +58861,7 @@ static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const
     return result;
 }
 
-/* The same, and runs them. */
+/* Tokenises a text behind `head` and prefills its tokens. */
 static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
                                            const unsigned char *plain)
 {
@@ -58911,8 +58926,8 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
-   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+/* For an answer that a stop string has ended: the index of the token in which the stop string begins, `back` bytes
+   before the answer's end. *part: the bytes of that token before the stop string, which are left in t->token_text. */
 static int specdec__cut_at(specdec *t, size_t back, size_t *part)
 {
     specdec__text_stream stream;
@@ -58939,8 +58954,8 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
-/* What of an answer stays that a stop string has ended: what was handed out. Of other answers: all. Errors: CONTEXT,
-   MEMORY. */
+/* The head that keeps the returned part of an answer which a stop string has ended; all of any other answer. Errors:
+   CONTEXT, MEMORY. */
 static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -58982,7 +58997,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-/* Makes sure that there is a token to hand out; with work = 0 without a step. */
+/* Decodes until a token is pending; work 0: without a step. */
 static specdec_result specdec__next_token(specdec *t, int work)
 {
     specdec_result result;
@@ -59051,7 +59066,7 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     return SPECDEC_OK;
 }
 
-/* The next piece that is not empty, into t->piece. */
+/* Writes the next piece of text that is not empty to t->piece. */
 static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
@@ -59247,7 +59262,7 @@ static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logp
     return SPECDEC_OK;
 }
 
-/* May these nodes hang below the text? */
+/* Checks nodes of the caller that are to be run behind a sequence. */
 static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, const int32_t *parents, int count)
 {
     const int vocab = t->model->vocab_size;
@@ -59265,7 +59280,7 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* The last token of a text, if there is one, becomes node 0 of a step that changes nothing of it. */
+/* Makes the last token of a sequence, if there is one, node 0 of a step that leaves the sequence unchanged. */
 static specdec_result specdec__nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
@@ -59282,7 +59297,7 @@ static specdec_result specdec__nodes_begin(specdec *t)
     return result;
 }
 
-/* Runs the n nodes of such a step. */
+/* Runs the n nodes of a step that leaves the sequence unchanged. */
 static specdec_result specdec__nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
@@ -59326,7 +59341,7 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Labels become chains behind the text, in nodes from 1 on. *nodes: how many nodes there are then. */
+/* Tokenises labels into chains behind the sequence's last token, in nodes from 1 on. *nodes: the number of nodes. */
 static specdec_result specdec__score_nodes(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -59356,7 +59371,7 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
     return SPECDEC_OK;
 }
 
-/* The log-probability of a token by a row of logits. */
+/* The log-probability of a token, from a row of logits. */
 static double specdec__score_token(const float *logits, int vocab, int32_t token, const specdec__kernels *kernels)
 {
     const float highest = kernels->largest(logits, vocab);
@@ -59403,8 +59418,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. last: the answer's last token. */
+/* Appends what the format has behind an answer and the sequence lacks: all of it if a limit or a stop string ended the
+   answer, else the part behind the end token. last: the answer's last token. */
 static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
@@ -59423,7 +59438,7 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
     specdec__chat_append(out, after + from, size - from, 0);
 }
 
-/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+/* Returns an error for messages that have more bytes than a prompt may have. */
 static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
 {
     const size_t most = t->engine->chat_bytes;
@@ -59437,8 +59452,8 @@ static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *m
     return SPECDEC_OK;
 }
 
-/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before,
-   which ended with the token `last`; -1: there is none. */
+/* Renders messages in the model's chat format, or by its template, behind the end of the turn before, whose last token
+   is `last`; -1: there is none. */
 static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
                                             specdec__chat_text *out)
 {
@@ -59456,7 +59471,7 @@ static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const spec
                                 &t->error);
 }
 
-/* Room for a rendered conversation, still empty. */
+/* The engine's buffer for a rendered conversation, empty. */
 static specdec__chat_text specdec__chat_room(const specdec *t)
 {
     specdec__chat_text out;
@@ -59505,14 +59520,14 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
 /* ---- Whole conversations. */
 
-/* What two ways to write tokens have in common at their beginnings. */
+/* How far two lists of tokens have the same bytes. */
 typedef struct specdec__common {
     int held, fresh; /* tokens of the one and of the other that spell the same */
 } specdec__common;
 
-/* Compares held[held_count] with fresh[fresh_count], byte by byte, but control tokens as tokens: a model may write a
-   text in other tokens than the tokenizer does. *common: the last place where both are at the end of a token. room: of
-   twice a token's bytes. */
+/* Compares held[held_count] with fresh[fresh_count] byte by byte, control tokens as tokens: a model may decode other
+   tokens than the tokenizer for the same bytes. *common: the last place that ends a token in both lists. room: twice
+   the bytes of a token. */
 static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
                                               const int32_t *fresh, int fresh_count, unsigned char *room,
                                               size_t longest)
@@ -59585,7 +59600,7 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
     return specdec__conversation_open(input->messages[input->count - 1].content, out, &t->error);
 }
 
-/* Where a call must follow, the prompt begins it: this text, of at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
+/* Appends to a prompt the beginning of a call that must follow, at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
 static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
                                                  size_t *begun)
 {
@@ -59611,7 +59626,7 @@ static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Puts a conversation in the place of what a sequence holds. */
+/* Replaces the tokens of a sequence by a conversation. */
 static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_input *input, specdec__arena *arena)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -59649,7 +59664,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     return SPECDEC_OK;
 }
 
-/* All of the scratch memory. */
+/* An arena over the engine's scratch memory. */
 static specdec__arena specdec__scratch_arena(const specdec *t)
 {
     specdec__arena arena;
@@ -59687,7 +59702,7 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Finds the control tokens that the model's marks within calls are written with: JSON and Python have none. */
+/* Sets the control tokens by which the model's format marks calls. JSON and Python calls have none. */
 static void specdec__part_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -59703,8 +59718,8 @@ static void specdec__part_marks(const specdec *t, specdec__masker *m)
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
-/* Within a call the sequence obeys settings.calls, from where its mark was written, behind it not. What is in stock was
-   decoded otherwise. */
+/* Switches the sequence's constraint: settings.calls within a call, from its mark on, and settings.constraint behind
+   it. Pending tokens were decoded by the other one, and are dropped. */
 static void specdec__part_obeys(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
@@ -59733,7 +59748,7 @@ static void specdec__part_obeys(specdec *t)
         specdec__part_marks(t, t->constrained.masker);
 }
 
-/* The next part. What was handed out of the answer as bytes is taken apart first. */
+/* Returns the next part of the answer. Bytes of the answer that were returned by other calls are split first. */
 static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
 {
     specdec_result result = specdec__check_call(t, part != NULL);
@@ -59904,7 +59919,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     return result;
 }
 
-/* The format of a conversation, and the bytes of what it writes. */
+/* Finds the chat format of a conversation, and counts the bytes of the rendered text. */
 static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
                                             specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
 {
@@ -59990,7 +60005,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Room that specdec_detokenize asks for: all tokens, and what the last of them may leave unfinished. */
+/* Bytes that specdec_detokenize needs: of all tokens, and of an unfinished character behind them. */
 static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count,
                                                int special, size_t *room, specdec_error *error)
 {
@@ -60096,7 +60111,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
     return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
 }
 
-/* A cursor at a caller's place in a file, between from and to: 0 stands for from. */
+/* A cursor at `place` in a file, which must lie in [from, to); 0 stands for from. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
@@ -60155,7 +60170,7 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     return !c.bad;
 }
 
-/* Where item i of a value lies; NULL when there is none, or when items are of no fixed size. */
+/* The address of item i of a value; NULL: there is none, or items have no fixed size. */
 static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
@@ -60219,7 +60234,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     return result;
 }
 
-/* What is public of a type; 0 and nothing when it is not known. */
+/* Fills in the public description of a quantisation type. Returns 0, and zeros, if the type is not known. */
 static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
@@ -60266,7 +60281,8 @@ int specdec_type_by_name(const char *name, specdec_type *type)
 
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
-/* The type of a number that whole blocks of values are asked of; NULL, and an error, when there is none such. */
+/* The quantisation type of a number, and the bytes of `values` values, which must be whole blocks; NULL, and an error,
+   otherwise. */
 static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes,
                                                    specdec_error *error)
 {
@@ -60389,7 +60405,7 @@ SPECDEC__FOR_SPEED
 #if SPECDEC__CONSTRAINTS
 SPECDEC__FOR_SIZE
 
-/* Is a source such that it can be compiled? *size: bytes of its texts. */
+/* Checks the source of a constraint. *size: bytes of its strings. */
 static specdec_result specdec__constraint_check(const specdec_constraint_source *source, size_t *size,
                                                 specdec_error *error)
 {
@@ -60610,7 +60626,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
 SPECDEC__FOR_SPEED
 #else
 
-/* Without constraints. */
+/* Returns the error of a build without constraints. */
 static specdec_result specdec__no_constraints(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
@@ -60733,7 +60749,7 @@ const specdec_field *specdec_get_field(int i)
     return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
-/* The place of a text of some bytes in words, "a|b"; -1: it is none of them. */
+/* The index of a word in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word_of(const char *words, const char *text, size_t length)
 {
     int i;
@@ -60756,7 +60772,7 @@ static int specdec__field_word(const char *words, const char *text)
     return specdec__field_word_of(words, text, strlen(text));
 }
 
-/* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
+/* Parses decimal digits. Returns the address behind them; NULL: there are none, or the number is too large. */
 static const char *specdec__field_digits(const char *text, uint64_t *value)
 {
     const char *first = text;
@@ -60771,7 +60787,7 @@ static const char *specdec__field_digits(const char *text, uint64_t *value)
     return text == first ? NULL : text;
 }
 
-/* The number of a text such as -12. Returns 0 when it is none. */
+/* Parses an integer such as -12. Returns 0 if the text is none. */
 static int specdec__field_integer(const char *text, double *value)
 {
     const int negative = *text == '-';
@@ -60784,7 +60800,7 @@ static int specdec__field_integer(const char *text, double *value)
     return 1;
 }
 
-/* The number of a text such as 0.7 or 1e-3, whatever the locale says: of up to 15 digits the nearest. Returns 0 when it
+/* Parses a number such as 0.7 or 1e-3, in any locale, to the nearest double for up to 15 digits. Returns 0 if the text
    is none. */
 static int specdec__field_real(const char *text, double *value)
 {
@@ -60818,7 +60834,7 @@ static int specdec__field_real(const char *text, double *value)
     return digits && !*text;
 }
 
-/* Whether a number may be set. One so small that it would become 0, the default, may not. */
+/* Whether a field may have this value. A value that would become 0 as a float, which means the default, may not. */
 static int specdec__field_holds(const specdec_field *field, double value)
 {
     if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
@@ -60826,7 +60842,7 @@ static int specdec__field_holds(const specdec_field *field, double value)
     return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
 }
 
-/* Says what a field takes, which is not this text. */
+/* Returns an error that says which values a field takes. */
 static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
 {
     if (field->kind == SPECDEC_FIELD_POINTER)
@@ -60849,7 +60865,7 @@ static specdec_result specdec__field_refuse(const specdec_field *field, const ch
                          field->low > 0 ? ", or 0" : "", text);
 }
 
-/* One more string of a list. Returns 0 when there is no room, or it has too few or too many bytes. */
+/* Appends a string to a list of strings. Returns 0 if the list is full, or the string is empty or too long. */
 static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -60868,7 +60884,7 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
     return 0;
 }
 
-/* Words that ; separates become their places from 1 on. Returns 0 when one is unknown, or there are too many. */
+/* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
 static int specdec__field_sequence(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
@@ -60890,7 +60906,7 @@ static int specdec__field_sequence(const specdec_field *field, unsigned char *me
     return 1;
 }
 
-/* Copies a string, with zeros behind it. Returns 0 when it is too long. */
+/* Copies a string, and fills the rest of the member with zeros. Returns 0 if it is too long. */
 static int specdec__field_characters(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -60902,14 +60918,14 @@ static int specdec__field_characters(const specdec_field *field, unsigned char *
     return 1;
 }
 
-/* Sets an int, or an enumeration, which is as large. */
+/* Sets an int, or an enumeration, which has the same size. */
 static int specdec__field_put(unsigned char *member, int value)
 {
     memcpy(member, &value, sizeof value);
     return 1;
 }
 
-/* Sets the member of a field. Returns 0 when it does not take that text. */
+/* Parses a text and sets the member of a field. Returns 0 if the field does not take the text. */
 static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
 {
     double value = 0;
@@ -60956,7 +60972,7 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
     return 0;
 }
 
-/* Sets a field by name in a block of bytes, of which the first is number `from` of a configuration. */
+/* Sets a field by name in `block`, which holds the bytes of a configuration from offset `from` on. */
 static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
                                          specdec_error *error)
 {
@@ -61084,7 +61100,7 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
-/* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
+/* X(name, largest value). Floats are stored as bits; those of sampling are checked like a caller's. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
     X(COUNT, 1u << 24)        /* tokens */ \
@@ -61153,7 +61169,7 @@ typedef struct specdec__saved {
     uint32_t field[SPECDEC__SAVE_FIELD_COUNT];
 } specdec__saved;
 
-/* A hash of some bytes of a tensor: of its beginning, its middle and its end. */
+/* Updates a hash by bytes of a tensor: of its beginning, its middle and its end. */
 static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *tensor)
 {
     const size_t count = tensor->size < SPECDEC__SAVE_SAMPLES ? tensor->size : SPECDEC__SAVE_SAMPLES;
@@ -61164,8 +61180,8 @@ static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *t
     return specdec__hash(hash, tensor->data + last, count);
 }
 
-/* By what a file is known to be of this model: a hash of its vocabulary, of the keys of its architecture, of every
-   tensor's name, type and shape, and of some of its bytes. So another fine-tune of the same model is told apart. */
+/* A hash that identifies the model of a file: of its vocabulary, the keys of its architecture, each tensor's name, type
+   and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
 static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
@@ -61191,13 +61207,13 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
     return hash;
 }
 
-/* Where the keys of a span begin. */
+/* The first token whose keys of a span are saved. */
 static int specdec__save_from(const specdec__saved *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
 
-/* The bytes of a file with these fields; SIZE_MAX: more than all memory. */
+/* The bytes of a file with these fields; SIZE_MAX: more than a size_t can hold. */
 static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
@@ -61214,7 +61230,7 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     return size;
 }
 
-/* Whether RoPE is that of long contexts. */
+/* Whether the sequence uses the RoPE factors of long contexts. */
 static uint32_t specdec__save_long(const specdec *t)
 {
     const specdec__context *c = &t->engine->target;
@@ -61222,7 +61238,7 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
-/* How settings become fields. */
+/* Stores settings in fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
@@ -61252,7 +61268,8 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     specdec__sample_convert_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
-/* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
+/* Sets settings from fields; stops: the saved stop strings. Biases are not changed. Returns 0 if the stop strings do
+   not agree with the fields. */
 static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
@@ -61287,8 +61304,8 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     return 1;
 }
 
-/* Which keys of a text are saved: those before the last token, which becomes a root again. None where pages that a
-   window needs have gone. */
+/* Sets the fields that say which keys of a sequence are saved: those before the last token, which becomes a root again.
+   None if pages of a sliding window that they need are free already. */
 static void specdec__save_keys(const specdec *t, uint32_t *field)
 {
     const specdec__kv *kv = &t->engine->target.kv;
@@ -61306,7 +61323,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->at[0].start : 0);
 }
 
-/* What the file of a text says of it. held: the bytes that may begin a stop string. */
+/* Sets the fields of a sequence's file. held: receives the bytes that may begin a stop string. */
 static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsigned char *held)
 {
     specdec__stop_scan stop = t->stop;
@@ -61339,7 +61356,7 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     specdec__save_settings(&t->settings, field);
 }
 
-/* Writes the file of a text. */
+/* Writes the file of a sequence. */
 static void specdec__save_write(const specdec *t, const specdec__saved *saved, const unsigned char *held,
                                 unsigned char *data)
 {
@@ -61373,7 +61390,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
 }
 
-/* Refuses a call on a text as specdec__check_call does, and where such calls are left out. */
+/* As specdec__check_call; also an error in a build without saving. */
 static specdec_result specdec__save_check(specdec *t, int given)
 {
     specdec_result result = specdec__check_call(t, given);
@@ -61409,7 +61426,7 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
     return SPECDEC_OK;
 }
 
-/* Is data[size] whole, and of this model? */
+/* Whether data[size] is a complete file of this model. */
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
@@ -61458,14 +61475,14 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
-/* The hash of a saved text's constraint; 0: there is none. */
+/* The hash of a saved sequence's constraint; 0: it has none. */
 static uint64_t specdec__load_hash(const uint32_t *field)
 {
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
 
-/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
-   a scan for the stop strings. */
+/* Checks that a sequence can be loaded: its tokens and settings are valid, and the cache has pages for it. *stop: a
+   scan for its stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
                                          const specdec_settings *settings, specdec__stop_scan *stop)
 {
@@ -61495,7 +61512,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
     return SPECDEC_OK;
 }
 
-/* An empty text becomes what the file says: its tokens, their keys and values. */
+/* Sets the tokens of an empty sequence from a file, and their keys and values. */
 static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const unsigned char *tokens)
 {
     specdec__kv *kv = &t->engine->target.kv;
@@ -61523,7 +61540,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
     specdec__view_settle(&t->view, kv);
 }
 
-/* Its forks. Places are not saved: those by the fork token are the last tokens of that kind; a rule's are not known. */
+/* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a
+   fork hook are not known. */
 static void specdec__load_forks(specdec *t, int forks)
 {
     const specdec__engine *e = t->engine;
@@ -61537,8 +61555,8 @@ static void specdec__load_forks(specdec *t, int forks)
             t->fork_places[t->placed++] = at + 1;
 }
 
-/* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
-   string: these are looked at again. */
+/* Sets the rest of a loaded sequence. held: its bytes that are ready to be returned, then those that may begin a stop
+   string, which are scanned again. */
 static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop, const unsigned char *held)
 {
     int i;
@@ -61613,8 +61631,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A call begins on an engine. Returns 0, and touches nothing, where it must not: another thread is inside, or the call
-   comes from one of the engine's own hooks, or the engine has ended. */
+/* Begins a call on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in a call, the
+   call comes from one of the engine's own hooks, or the engine has ended. */
 static SPECDEC__NOINLINE int specdec__enter(specdec *t)
 {
     int seen = 0;
@@ -61622,14 +61640,15 @@ static SPECDEC__NOINLINE int specdec__enter(specdec *t)
     return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
 }
 
+/* Ends a call on an engine; returns `result`. */
 static specdec_result specdec__leave(specdec *t, specdec_result result)
 {
     SPECDEC__STORE(&t->engine->busy, 0);
     return result;
 }
 
-/* The same for calls that prompt. A cancellation that has come before them was too late for what it was meant for: it
-   ends nothing, unless the call fails and so changes nothing. */
+/* As specdec__enter, for calls of prompts. A cancellation made before such a call was meant for an earlier call: it is
+   cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
 {
     if (!specdec__enter(t))
@@ -61640,6 +61659,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
     return 1;
 }
 
+/* Ends a call of a prompt; returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
 {
     if (t->late && result && result != SPECDEC_ERROR_CANCELLED)

@@ -17,8 +17,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* A call begins on an engine. Returns 0, and touches nothing, where it must not: another thread is inside, or the call
-   comes from one of the engine's own hooks, or the engine has ended. */
+/* Begins a call on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in a call, the
+   call comes from one of the engine's own hooks, or the engine has ended. */
 static SPECDEC__NOINLINE int specdec__enter(specdec *t)
 {
     int seen = 0;
@@ -26,14 +26,15 @@ static SPECDEC__NOINLINE int specdec__enter(specdec *t)
     return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
 }
 
+/* Ends a call on an engine; returns `result`. */
 static specdec_result specdec__leave(specdec *t, specdec_result result)
 {
     SPECDEC__STORE(&t->engine->busy, 0);
     return result;
 }
 
-/* The same for calls that prompt. A cancellation that has come before them was too late for what it was meant for: it
-   ends nothing, unless the call fails and so changes nothing. */
+/* As specdec__enter, for calls of prompts. A cancellation made before such a call was meant for an earlier call: it is
+   cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
 {
     if (!specdec__enter(t))
@@ -44,6 +45,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
     return 1;
 }
 
+/* Ends a call of a prompt; returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
 {
     if (t->late && result && result != SPECDEC_ERROR_CANCELLED)

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/prefill: prompts: what is shared with other sequences, and reading the rest.
+ * >>engine/prefill: prompts: shared with other sequences, or prefilled.
  * ================================================================================================================== */
 
 #pragma once
@@ -18,9 +18,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Tells drafters which tokens of a text the target has read in the last step: those from `from` on, whose nodes are
-   path (n), counted from node `first`. row: of those wanted, that of the last of them; -1: it was not wanted. A drafter
-   whose cache has no room left may miss some. */
+/* Calls the drafters' follow for tokens [from, from + n) of a sequence, which the last step has committed. path (n):
+   their nodes, counted from node `first`; row: of the wanted rows, the one of the last token; -1: it was not wanted. A
+   drafter whose cache is full may miss tokens. */
 static specdec_result specdec__engine_follow(specdec *t, int from, int n, int first, const int *path, int row)
 {
     specdec__engine *e = t->engine;
@@ -42,7 +42,7 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* The same for a batch of a prompt. */
+/* As specdec__engine_follow, for a batch of a prompt: tokens [at, at + n) of the sequence `text`. */
 static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
@@ -51,7 +51,7 @@ static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
     return specdec__engine_follow(t, at, n, 0, NULL, c->wanted[n - 1] ? c->row_count - 1 : -1);
 }
 
-/* Drafters look at a text that is read, or that a step may write to. */
+/* Calls the drafters' prepare for a sequence that is part of the next step. */
 static void specdec__engine_prepare_drafters(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -62,8 +62,8 @@ static void specdec__engine_prepare_drafters(specdec *t)
             e->drafters[i].kind->prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
-/* Runs tokens[view length, count) through the target, for the rows that are wanted; if that of the last token is among
-   them, it becomes row 0. */
+/* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
+   it becomes row 0. */
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
@@ -87,9 +87,8 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
-   was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
-   shares. */
+/* The sequence with index in [from, end) that begins with most of t's tokens, at least `least`; -1: none does. *length:
+   how many. Of equals it is one that was shared before, so that all share one; of those the one used last. */
 static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
@@ -111,12 +110,12 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     return best;
 }
 
-/* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
-   What is kept counts as used, too, where an open one has more. */
+/* Shares the beginning of another sequence, open or kept, if it has more of t's tokens than were computed for t. The
+   kept one counts as used, even where an open one has more. */
 static void specdec__engine_adopt(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
+    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
     int length, kept_length, open, kept;
 
     if (!SPECDEC__SEQUENCES)
@@ -134,8 +133,8 @@ static void specdec__engine_adopt(specdec *t)
     }
 }
 
-/* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
-   it are wanted at once. */
+/* Prefills a prompt behind the first `before` tokens. Where the engine has several sequences, the steps will do it,
+   unless rows are wanted. */
 static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__rows *wanted)
 {
     specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
@@ -143,7 +142,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
     if (t->engine->room.views > 1 && !wanted) {
-        specdec__engine_reroot(t, t->count); /* if nothing was appended, its row is given up, too */
+        specdec__engine_reroot(t, t->count); /* drops the last row, too, if nothing was appended */
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
@@ -155,14 +154,14 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
-   is to be run again, for its logits. */
+/* Drops what was computed for the tokens behind the first `keep`. follow: 1: tokens follow; 0: none, and the last one
+   is to be run again for its logits. */
 static void specdec__engine_truncate(specdec *t, int keep, int follow)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+    if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_retain(t);
     specdec__ahead_drop(t, keep);
     specdec__constrained_forget(&t->constrained, keep);
@@ -172,10 +171,9 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
 }
 
-/* Puts tokens[count] in the place of those behind the first `keep`, which were handed out, and runs them; they may lie
-   behind the sequence. What is replaced, and what is in stock, is given up when that has succeeded. On failure all is
-   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall
-   go. */
+/* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
+   may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
+   sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {
@@ -214,7 +212,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     return SPECDEC_OK;
 }
 
-/* The same behind all that was handed out. */
+/* Appends tokens[count] to what was returned, and prefills them. */
 static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
 {
     return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);

@@ -29,7 +29,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
+/* Makes a forward pass of n tokens, or (d not NULL) drafts one level behind one token; both leave the caches as they
+   were. */
 static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
@@ -52,8 +53,8 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     return result;
 }
 
-/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
-   once the clock has passed `end`. 0 when it fails. */
+/* Seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other programs may
+   use the processor. One try only once the clock is past `end`. 0: it failed. */
 static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
@@ -74,7 +75,7 @@ static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter 
     return least;
 }
 
-/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
+/* Times the steps and drafts of small models before the first sequence is prompted. Needs a clock. */
 static void specdec__engine_time_steps(specdec__engine *e)
 {
     const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
@@ -94,10 +95,9 @@ static void specdec__engine_time_steps(specdec__engine *e)
             specdec__tune_step(e->tune, n, seconds, 0);
 }
 
-/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
-   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
-   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
-   on it. */
+/* Chooses the faster of two ways to read weights, kernels->reading and ->other, by timing slices of weights alternately
+   with all threads; a slice counts as at most twice the least time. The former is kept unless the latter is clearly
+   faster, and for weights that may lie in caches or are not repacked. Results do not depend on it. */
 static void specdec__engine_time_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
@@ -130,8 +130,7 @@ static void specdec__engine_time_reading(specdec__engine *e)
                   better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
-   otherwise. */
+/* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
 static void specdec__engine_log_chat(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
@@ -165,7 +164,7 @@ static void specdec__engine_log_chat(const specdec__engine *e)
     }
 }
 
-/* Finds the tokens by which texts fork. */
+/* Finds the tokens by which sequences fork. */
 static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
 {
     const specdec__vocab *vocab = &e->target_model->vocab;
@@ -185,7 +184,7 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
                  : SPECDEC_OK;
 }
 
-/* Tells the log what the engine is made of. */
+/* Logs the target, the drafters and the engine's sizes. */
 static void specdec__engine_log(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
@@ -205,7 +204,7 @@ static void specdec__engine_log(const specdec__engine *e)
                   e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
 
-/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
+/* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
 static void specdec__engine_copy_settings(specdec__engine *e)
 {
     specdec__stop_scan stop;
@@ -214,6 +213,7 @@ static void specdec__engine_copy_settings(specdec__engine *e)
     specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
 }
 
+/* Starts an engine that is laid out: connects to other ranks, times steps. */
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;

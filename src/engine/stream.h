@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/stream: a sequence and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
+ * >>engine/stream: a sequence: tokens, its view in the target's cache, settings, the decoder
  *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
@@ -52,7 +52,7 @@ struct specdec {
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
     size_t text_room;
     unsigned char *part_bytes;   /* (2 * text room + stop room): bytes that the splitter looks at */
-    int inside, parts;           /* 1: the prompt ends within a thought; 1: the answer is taken in parts (2: to the end) */
+    int inside, parts;           /* 1: the prompt ends in a thought; 1: the answer is taken in parts (2: to its end) */
     int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
     size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
 
@@ -95,14 +95,14 @@ struct specdec {
 
 SPECDEC__FOR_SIZE
 
-/* How many places of forks a text has room for: one each token, before it slides and behind that. */
+/* How many fork places a sequence has room for: one a token, before it slides and after that. */
 static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
-   large for the stack. */
+/* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
+   is too large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
@@ -156,7 +156,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->constrained.state = states;
 }
 
-/* Checks settings; *stop becomes a scan for their stop strings. */
+/* Checks settings. *stop becomes a scan for their stop strings. */
 static specdec_result specdec__stream_check(const specdec_settings *settings, specdec__stop_scan *stop,
                                             specdec_error *error)
 {
@@ -177,7 +177,7 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     return specdec__sample_check(&settings->sampling, error);
 }
 
-/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+/* Checks settings.slide: fewer tokens than the context has, and at least two behind them, of which one slides out. */
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
@@ -191,7 +191,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0: neither.
+   */
 static int specdec__stream_logprobs(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -199,7 +200,7 @@ static int specdec__stream_logprobs(const specdec *t)
     return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
 }
 
-/* Checks how many of them settings ask for, of `most`. */
+/* Checks settings.top_logprobs; most: config.logprobs. */
 static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
 {
     if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
@@ -208,7 +209,7 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
-/* Checks what an answer is to obey; room: whether the engine has room for constraints. */
+/* Checks the constraints of settings; room: whether the engine has memory for constraints. */
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
@@ -224,13 +225,14 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* What an answer is to obey by settings: within a call what calls do. */
+/* The constraint that settings give the next token: within a call of a tool settings.calls, else settings.constraint.
+   */
 SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
 }
 
-/* The hash of that; 0: nothing. */
+/* The hash of specdec__stream_constraint; 0: there is none. */
 SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
     const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
@@ -238,20 +240,20 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
-/* Is it what answers of a text obey already? */
+/* Whether settings have the constraint that a sequence has now. */
 static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
            specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
-/* What the tokens of a text are limited by; NULL: nothing. */
+/* The constraint's state of a sequence; NULL: it has no constraint. */
 static specdec__constrained *specdec__stream_constrained(specdec *t)
 {
     return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
 }
 
-/* Gives a text what its answer obeys; if that is new, from the next token that is handed out. */
+/* Sets the constraint of a sequence. A new one begins with the next token that is returned. */
 static void specdec__stream_set_constraint(specdec *t, const specdec_settings *settings)
 {
     specdec__constrained *c = &t->constrained;
@@ -271,7 +273,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
         specdec__masker_begin(c->masker);
 }
 
-/* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
+/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_ROOM], and points scan and settings to the copies. */
 static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
     int i;
@@ -293,7 +295,7 @@ static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes s
     return -1;
 }
 
-/* Gives a text settings that were checked, and the scan that was made for them. */
+/* Sets the settings of a sequence, which were checked; stop: the scan made for them. */
 static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
 {
     int i;
@@ -309,7 +311,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
     t->constrained.end_count = t->end_count;
 }
 
-/* Does this token end an answer? */
+/* Whether a token ends an answer. */
 static int specdec__stream_is_end(const specdec *t, int32_t token)
 {
     int i;
@@ -326,21 +328,21 @@ SPECDEC__INLINE int specdec__stream_written(const specdec *t)
     return t->slid + t->count - t->answer_from;
 }
 
-/* Does what is chosen depend on where the answer began? */
+/* Whether sampling by these settings depends on where the answer began. */
 static int specdec__stream_needs_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
 
-/* Do these choose alike? Biases may have changed where they lie, and which tokens end the answer. */
+/* Whether two settings choose the same tokens. 0 where biases or end tokens may differ. */
 static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
 {
     return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
            !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
-/* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
-   what then is held back no more lies at the front of t->piece, for specdec_next. */
+/* Replaces the scan for stop strings. Bytes held[count], which the former scan held back, are scanned again; those that
+   the new scan does not hold back lie at the front of t->piece, for specdec_next. */
 static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
 {
     size_t freed;
@@ -352,7 +354,7 @@ static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const u
     t->freed += freed;
 }
 
-/* An answer begins behind what was handed out. */
+/* Begins an answer behind the tokens that were returned. */
 static void specdec__stream_begin_answer(specdec *t)
 {
     t->answer_from = t->handed_out;
@@ -372,7 +374,7 @@ static void specdec__stream_begin_answer(specdec *t)
                                t->settings.show_special);
 }
 
-/* Whether, and why, the answer ends with the first count tokens. */
+/* Whether, and why, the answer ends with the first `count` tokens of the sequence. */
 static specdec_stop specdec__stream_ended(const specdec *t, int count)
 {
     const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
@@ -388,8 +390,8 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
 }
 
-/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
-   say so, and where the splitter of parts looks for them. */
+/* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
+   where the splitter of parts needs them. */
 static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
                                              size_t *more, specdec_error *error)
 {
@@ -402,7 +404,7 @@ static specdec_result specdec__stream_decode(const specdec *t, specdec__text_str
     return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
-/* Turns count items of `size` bytes around. */
+/* Reverses the order of `count` items of `size` bytes. */
 static void specdec__stream_reverse(unsigned char *items, size_t size, int count)
 {
     unsigned char *last = items + (size_t)specdec__max_int(count - 1, 0) * size;
@@ -417,7 +419,7 @@ static void specdec__stream_reverse(unsigned char *items, size_t size, int count
         }
 }
 
-/* Moves the first `count` of count + behind items of `size` bytes behind the others. */
+/* Exchanges the first `count` items, of `size` bytes, with the `behind` items behind them. */
 static void specdec__stream_rotate(void *items, size_t size, int count, int behind)
 {
     unsigned char *first = (unsigned char *)items;
@@ -429,7 +431,7 @@ static void specdec__stream_rotate(void *items, size_t size, int count, int behi
     specdec__stream_reverse(first, size, count + behind);
 }
 
-/* The same for tokens of a text from `from` on, with what is known of them. */
+/* As specdec__stream_rotate, for tokens of a sequence from `from` on, with their log-probabilities and surprise. */
 static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int behind)
 {
     specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
@@ -441,7 +443,7 @@ static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int b
                            count, behind);
 }
 
-/* Can these tokens be appended to the first `keep` ones? */
+/* Checks tokens[count] that are to be appended to the first `keep` tokens of a sequence. */
 static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
@@ -458,7 +460,7 @@ static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const i
     return SPECDEC_OK;
 }
 
-/* How many of its first tokens, `most` at most, are tokens[most], too. */
+/* How many tokens of a sequence and of tokens[most] agree, from the first one on. */
 static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;

@@ -17,7 +17,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* plain steps: a drafter's credit before its first step */
 #define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* plain steps below 0: lowest credit, so that a drafter is back soon */
 #define SPECDEC__TUNE_MOST_CREDIT 12.0   /* plain steps: highest credit, so that old gains do not hide present losses */
-#define SPECDEC__TUNE_FORGIVEN 0.1       /* plain steps a step: credit that twice the plain rate gives a resting drafter */
+#define SPECDEC__TUNE_FORGIVEN 0.1 /* plain steps a step: credit of a resting drafter that expects twice the rate */
 #define SPECDEC__TUNE_REST_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
 #define SPECDEC__TUNE_RANKS 8            /* ranks of children whose acceptance is measured separately */
 #define SPECDEC__TUNE_BINS 10            /* ranges of a draft token's share whose acceptance is measured separately */
