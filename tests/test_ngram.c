@@ -849,7 +849,7 @@ static void watch(specdec__ngram *index, int entries, int whole)
     specdec__ngram_size size = size_of(CAPACITY, 4, 1, 0);
     specdec__kernels kernels;
     specdec__arena arena = {memory, sizeof memory, 0};
-    specdec__judged judged;
+    specdec__verified judged;
     specdec__drafter drafter;
     int i;
 
@@ -880,7 +880,7 @@ static void watch(specdec__ngram *index, int entries, int whole)
     judged.path = path;
     judged.length = 2;
     judged.whole = whole;
-    specdec__draft_ngram_watch(&drafter, &judged);
+    specdec__draft_ngram_see_logits(&drafter, &judged);
     specdec__ngram_extend(index, index->readers, own, 5);
 }
 
