@@ -767,9 +767,9 @@ SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, si
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
 /* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, and what the model
-   found likely behind them, into data[room], as
-   a file that specdec_load_history reads on any machine. *bytes becomes its size; with NULL as data that is all. The
-   file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+   found likely behind them, into data[room], as a file that specdec_load_history reads on any machine. *bytes becomes
+   its size; with NULL as data that is all. The file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine
+   has no n-grams. */
 SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
 /* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
@@ -58932,8 +58932,8 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What a prompt is appended to: the first tokens of the sequence, and tokens that lie behind the sequence in its buffer.
-   The latter spell the returned part of a token within which a stop string begins. */
+/* What a prompt is appended to: the first tokens of the sequence, and tokens that lie behind the sequence in its
+   buffer. The latter spell the returned part of a token within which a stop string begins. */
 typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;
