@@ -188,7 +188,7 @@ static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabu
                                                           const void *data, size_t size, specdec_error *error)
 {
     const size_t room = (size_t)index->size.history;
-    specdec__ngram_file f;
+    specdec__ngram_file f = {NULL, NULL, 0, 0};
     specdec__recycled entry;
     specdec_result result = specdec__ngram_check(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
     size_t i;
