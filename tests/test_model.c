@@ -1603,6 +1603,48 @@ static void test_standing(void)
     end_maker(m);
 }
 
+/* YaRN of DeepSeek V2 Lite and V3: factor, original context, yarn_log_multiplier (0.1 mscale_all_dim). */
+static void test_sharpened(void)
+{
+    static const struct { float factor, sharpens; int original; } known[] = {{40, 0.0707f, 4096}, {40, 0.1f, 4096}, {4, 0, 64}, {8, 0.2f, 16}};
+    size_t k;
+
+    TEST("YaRN of DeepSeek makes scores larger, twice by 1 + L ln f, and neither cosine nor sine; without L it is as elsewhere");
+    for (k = 0; k < SPECDEC__COUNT(known); k++) {
+        maker *m = new_maker("deepseek2", 0);
+        const double f = (double)known[k].factor, sharper = 1 + (double)known[k].sharpens * log(f);
+        double expected[64], low, high, base, plain;
+        specdec__model model;
+        void *memory;
+        int dim, i;
+
+        CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
+        dim = model.rope_dim[SPECDEC__ROPE];
+        base = (double)model.rope_base;
+        plain = (double)model.layer[0].query_scale;
+        CHECK(fabs(plain * sqrt((double)model.latent_attention.key_dim) - 1) < 1e-6);
+        free(memory);
+        low = fmax(0, floor(dim * log(known[k].original / (32 * 2 * acos(-1.0))) / (2 * log(base))));
+        high = fmin(dim - 1, ceil(dim * log(known[k].original / (2 * acos(-1.0))) / (2 * log(base))));
+        for (i = 0; i < dim / 2; i++) {
+            const double r = 1 - fmin(1, fmax(0, (i - low) / fmax(0.001, high - low))), angle = pow(base, -2.0 * i / dim);
+
+            expected[i] = angle / f * (1 - r) + angle * r;
+        }
+        maker_text(m, "deepseek2.rope.scaling.type", "yarn");
+        maker_f32(m, "deepseek2.rope.scaling.factor", known[k].factor);
+        maker_u32(m, "deepseek2.rope.scaling.original_context_length", (uint32_t)known[k].original);
+        if (known[k].sharpens > 0)
+            maker_f32(m, "deepseek2.rope.scaling.yarn_log_multiplier", known[k].sharpens);
+        check_frequencies(m, expected, dim / 2, known[k].sharpens > 0 ? 1 : 1 + 0.1 * log(f));
+        CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
+        CHECK(fabs((double)model.layer[0].query_scale / plain / (sharper * sharper) - 1) < 1e-6);
+        free(memory);
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
+        end_maker(m);
+    }
+}
+
 /* What RoPE's factors are called. */
 static const char *const factor_names[2] = {"rope_factors_short.weight", "rope_factors_long.weight"};
 
@@ -1820,7 +1862,7 @@ static void test_refused(void)
 static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
-    {"biases", test_biases}, {"gates", test_gates}, {"layers", test_layers}, {"windowless", test_windowless}, {"resting", test_resting}, {"windowed", test_windowed},
+    {"biases", test_biases}, {"gates", test_gates}, {"layers", test_layers}, {"windowless", test_windowless}, {"resting", test_resting}, {"sharpened", test_sharpened}, {"windowed", test_windowed},
     {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing}, {"factors", test_factors}, {"scalings", test_scalings}, {"others", test_others},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 

@@ -19,12 +19,15 @@ static int quick, times = 1;
 
 /* --- models ----------------------------------------------------------------------------------------------------------- */
 
-enum { PLAIN, NOISY, WINDOWED, OTHER, STRANGER, MODELS };
+/* From RECURRENT on: two of each kind with recurrent layers, of which the second one drafts for the first. */
+enum { PLAIN, NOISY, WINDOWED, OTHER, STRANGER, RECURRENT, KINDS = 6, MODELS = RECURRENT + 2 * KINDS };
 static file models[MODELS];
+static const char *const recurrent_names[KINDS] = {"lfm2", "qwen35", "granitehybrid", "falcon-h1", "nemotron_h", "qwen35moe"};
 
 static void make_models(void)
 {
     maker_recipe r;
+    int i;
 
     memset(&r, 0, sizeof r);
     r.seed = 12;
@@ -38,6 +41,17 @@ static void make_models(void)
     models[PLAIN] = random_model(6, 0, 1);
     models[NOISY] = random_model(6, 0.03f, 1);
     models[WINDOWED] = random_windowed(1);
+    memset(&r, 0, sizeof r);
+    r.embedding = 32;
+    r.output_type = r.may_end = 1;
+    r.layers = 6;
+    r.seed = 21;
+    for (i = 0; i < 2 * KINDS; i++) {
+        r.architecture = recurrent_names[i / 2];
+        r.experts = strcmp(r.architecture, "qwen35moe") ? -1 : 0;
+        r.noise = i % 2 ? 0.1f : 0;
+        models[RECURRENT + i] = random_file(&r);
+    }
 }
 
 /* --- what a text must be ---------------------------------------------------------------------------------------------- */
@@ -253,6 +267,125 @@ static void test_schedules(void)
     CHECK(written > 20 * count && flights > 5 * count);
 }
 
+static void test_recurrent(void)
+{
+    const int count = (quick ? 18 : 72) * times, before = flights;
+    uint64_t random = 31;
+    int i;
+
+    TEST("so is the text of a model with recurrent layers, whichever rank has them: forks, rewinds, cancelled calls, trees, several runs on their way");
+    for (i = 0; i < count; i++) {
+        const int kind = RECURRENT + 2 * (i % KINDS);
+        specdec_config c = config_of(kind, maker_random(&random) % 4 ? kind + 1 : kind);
+
+        c.sequences = maker_random(&random) % 3 ? 1 : TEXTS;
+        c.drafting = i % 3 ? SPECDEC_DRAFT_MODEL : maker_random(&random) % 2 ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_NGRAM;
+        c.policy = maker_random(&random) % 4 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
+        c.batch = 1 + (int)(maker_random(&random) % 90);
+        c.checkpoint = 8 + (int)(maker_random(&random) % 100);
+        c.threads = 1 + (int)(maker_random(&random) % 2);
+        run_schedule(&c, 2 + i % (RANKS - 1), i % 7 == 6 && c.drafting == SPECDEC_DRAFT_MODEL, i % 4 ? 0 : 1e-3, (uint64_t)i + 1, quick ? 40 : 60);
+    }
+    printf("  %d schedules: %d steps in flight, %d calls cancelled in all\n", i, flights - before, cancelled);
+    CHECK(flights - before > 3 * count);
+}
+
+/* A text is written until it has so many tokens, at least, or until it ends. */
+static int write_to(specdec *t, int length, const int32_t **tokens)
+{
+    specdec_result result = SPECDEC_OK;
+    const int32_t *more;
+    int n, count;
+
+    for (specdec_tokens(t, tokens, &count); count < length && !result; specdec_tokens(t, tokens, &count))
+        result = specdec_step(t, &more, &n);
+    CHECK(result == SPECDEC_OK || result == SPECDEC_DONE);
+    return count;
+}
+
+/* Logits (32, vocabulary) of a tree behind a prompt, then a text that is copied, cut and goes on, greedily, like its copy. text: 80. */
+static void tree_and_text(specdec *t, const int32_t *given, float *rows, int32_t *text)
+{
+    int32_t parents[31];
+    const int32_t *tokens;
+    specdec *fork;
+    int i;
+
+    for (i = 0; i < 31; i++)
+        parents[i] = i % 5 == 4 ? i - 3 : i - 1 - (i % 7 == 6);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(t, given, 16), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_logits(t, given + 16, parents, 31, rows), SPECDEC_OK);
+    write_to(t, 30, &tokens);
+    CHECK_EQUAL_INT(specdec_fork(t, &fork), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_rewind(t, 12), SPECDEC_OK);
+    CHECK(write_to(t, 40, &tokens) >= 40);
+    memcpy(text, tokens, 40 * sizeof *text);
+    CHECK(write_to(fork, 40, &tokens) >= 40);
+    memcpy(text + 40, tokens, 40 * sizeof *text);
+}
+
+/* Models of ../shared on some ranks. */
+static void test_fixtures(void)
+{
+    static const char *const fixtures[] = {"lfm2-f32", "qwen35-f32", "granitehybrid-f32", "falcon-h1-q8_0", "nemotron_h-q8_0", "qwen35moe-f32", "lfm2moe-f32"};
+    static float rows[2][32 * 1024];
+    static int32_t texts[2][80];
+    int32_t given[48];
+    size_t k;
+    int i;
+
+    TEST("logits of models with recurrent layers are the same bits on ranks, and so are texts");
+    for (i = 0; i < 48; i++)
+        given[i] = 5 + i * i * 7 % 990;
+    for (k = 0; k < sizeof fixtures / sizeof *fixtures; k++) {
+        static party c;
+        char name[64], path[512];
+        specdec_config config, alone;
+        file f;
+        machine m;
+
+        snprintf(name, sizeof name, "modern/%s.gguf", fixtures[k]);
+        f.data = check_read_file(check_shared(path, sizeof path, name), &f.size);
+        if (!f.data) {
+            SKIP(name);
+            continue;
+        }
+        memset(&config, 0, sizeof config);
+        config.target = source_of(&f);
+        config.threads = 1;
+        config.context = CONTEXT_TOKENS;
+        config.batch = config.tree_size = 32;
+        config.sequences = 2;
+        config.drafting = SPECDEC_DRAFT_NGRAM;
+        config.checkpoint = 8;
+        config.settings.ignore_end = 1;
+        alone = config;
+        alone.drafting = SPECDEC_DRAFT_OFF;
+        memset(rows, 0, sizeof rows);
+        memset(texts, 0, sizeof texts);
+        memset(&c, 0, sizeof c);
+        c.net.random = k + 1;
+        if (open_machine(&m, &alone)) {
+            const int layers = m.first->model->layers;
+
+            tree_and_text(m.first, given, rows[0], texts[0]);
+            close_machine(&m);
+            deal_layers(&c, specdec__min_int(2 + (int)k % 3, layers), layers);
+            if (start_cluster(&c, &config, 20)) {
+                tree_and_text(c.ranks[0].text, given, rows[1], texts[1]);
+                CHECK(memcmp(rows[0], rows[1], sizeof rows[0]) == 0);
+                CHECK(memcmp(texts[0], texts[1], sizeof texts[0]) == 0);
+                printf("  %s on %d ranks, of which the first has %d of %d layers\n", fixtures[k], c.count, c.layers[0], layers);
+            } else {
+                fprintf(stderr, "%s\n", c.ranks[0].error.text);
+                CHECK(0);
+            }
+            end_cluster(&c);
+        }
+        free(f.data);
+    }
+}
+
 static void test_draft_rank(void)
 {
     const int count = (quick ? 10 : 25) * times;
@@ -352,7 +485,7 @@ static void test_right_drafts(void)
     if (start_cluster(&c, &config, 20)) {
         specdec *text = c.ranks[0].text;
         const specdec__pipe *pipe = text->engine->pipe;
-        double *long_ago = &text->engine->tune->drafters[0].predicted[0];
+        double *long_ago = &text->engine->tune->drafters[0].share[0];
 
         *long_ago = 1000;
         CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, 10), SPECDEC_OK);
@@ -366,7 +499,7 @@ static void test_right_drafts(void)
         check_written(&oracle, tokens, 10, count, &config.settings);
         CHECK(steps > 20 && together > steps / 8 && full < steps / 4);
         TEST("what was seen long ago counts less with every step");
-        CHECK(*long_ago < 1000 * pow(SPECDEC__TUNE_MEMORY, 0.7 * steps));
+        CHECK(*long_ago < 1000 * pow(SPECDEC__TUNE_DECAY, 0.7 * steps));
         TEST("runs follow each other, and texts are those of one machine");
     }
     end_cluster(&c);
@@ -672,10 +805,10 @@ static int drafter_lies(mesh *n, int own, unsigned char *bytes, size_t *size)
 }
 
 /* Where there is a draft model, the second rank of every other cluster has it alone; of all, if only that one lies. */
-static void test_garbage(int (*tamper)(mesh *, int, unsigned char *, size_t *), int strict)
+static void test_garbage(int (*tamper)(mesh *, int, unsigned char *, size_t *), int strict, int target)
 {
-    const int count = (quick ? 15 : 25) * times;
-    specdec_config alone = config_of(PLAIN, -1);
+    const int count = (quick ? 15 : 25) * times, noisy = target == PLAIN ? NOISY : target + 1;
+    specdec_config alone = config_of(target, -1);
     const int lies = tamper == drafter_lies;
     int i, failed = 0, whole = 0;
 
@@ -684,7 +817,7 @@ static void test_garbage(int (*tamper)(mesh *, int, unsigned char *, size_t *), 
         return;
     for (i = 0; i < count; i++) {
         static party broken;
-        specdec_config c = config_of(PLAIN, i % 3 || lies ? NOISY : -1);
+        specdec_config c = config_of(target, i % 3 || lies ? noisy : -1);
         int now;
 
         memset(&broken, 0, sizeof broken);
@@ -704,19 +837,23 @@ static void test_garbage(int (*tamper)(mesh *, int, unsigned char *, size_t *), 
 static void test_liar(void)
 {
     TEST("what a rank that drafts sends costs guesses, and the rank itself, but no text");
-    test_garbage(drafter_lies, 1);
+    test_garbage(drafter_lies, 1, PLAIN);
 }
 
 static void test_noise(void)
 {
     TEST("bytes that are flipped, lost or doubled on a link end in an error, and what was written before is right");
-    test_garbage(by_chance, 1);
+    test_garbage(by_chance, 1, PLAIN);
+    test_garbage(by_chance, 1, RECURRENT);
 }
 
 static void test_hostile(void)
 {
     TEST("a rank that sends what it wants crashes no other one and keeps none waiting");
-    test_garbage(on_purpose, 0);
+    test_garbage(on_purpose, 0, PLAIN);
+    test_garbage(on_purpose, 0, RECURRENT);
+    test_garbage(on_purpose, 0, RECURRENT + 2);
+    test_garbage(on_purpose, 0, RECURRENT + 4);
 }
 
 /* Rank 0 sends orders as if a text had so many tokens, and lets the next one run. */
@@ -1418,7 +1555,7 @@ static void test_memory(void)
         CHECK_EQUAL_INT(target->model->tile_bytes, specdec__matrix_tile_bytes(&target->model->output) *
                                                        (size_t)specdec__matrix_tiles(&target->model->output));
         four.ranks[0].text->engine->own[0]->tile_bytes = SPECDEC__READING_LARGE; /* a large head, and no layer to measure */
-        specdec__engine_measure(four.ranks[0].text->engine);
+        specdec__engine_time_reading(four.ranks[0].text->engine);
     }
     end_cluster(&four);
     for (i = 1; i < 4; i++)
@@ -1437,7 +1574,7 @@ static int width_of(specdec__pipe *pipe, float first, float others)
 
     memset(&p, 0, sizeof p);
     p.probability = probability;
-    return specdec__pipe_worth(pipe, &p, chosen, 8);
+    return specdec__pipe_best_count(pipe, &p, chosen, 8);
 }
 
 static void test_width(void)
@@ -1472,7 +1609,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {{"schedules", test_schedules}, {"drafter", test_draft_rank}, {"forks", test_fork_in_flight}, {"right", test_right_drafts},
+    } tests[] = {{"schedules", test_schedules}, {"recurrent", test_recurrent}, {"fixtures", test_fixtures}, {"drafter", test_draft_rank}, {"forks", test_fork_in_flight}, {"right", test_right_drafts},
                  {"full", test_full}, {"cancel", test_cancel}, {"beyond", test_beyond}, {"retried", test_retried},
                  {"guesses", test_broken_guesses}, {"ready", test_ready}, {"lost", test_lost}, {"lost_drafter", test_lost_drafter}, {"noise", test_noise}, {"hostile", test_hostile}, {"liar", test_liar},
                  {"single", test_single}, {"stray", test_stray_guesses}, {"deaf", test_deaf}, {"cancel_waits", test_cancel_waits}, {"cancel_rank", test_cancel_rank},

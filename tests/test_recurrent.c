@@ -2,6 +2,7 @@
    that fork, rewind, are saved or cancelled go on as plain decoding does.
    cc -O2 -pthread -I. test_recurrent.c; SPECDEC_QUICK=1 shortens. test_recurrent NAME: one test; `texts ROUNDS`: 80 schedules
    a round. */
+#define SPECDEC_CLUSTER /* for the hook between layers */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "check.h"
@@ -199,6 +200,87 @@ static void test_stream(void)
         check_stream(kind, 1);
         check_stream(kind, 8);
         check_stream(kind, 32);
+    }
+}
+
+/* --- steps that end early --------------------------------------------------------------------------------------------- */
+
+static int stop, stop_at; /* a step's cancel flag, and before which of its layers it is set */
+
+static void stop_between(specdec__context *c)
+{
+    (void)c;
+    if (!stop_at--)
+        SPECDEC__STORE(&stop, 1);
+}
+
+/* Runs a tree of 8 nodes behind a text. */
+static specdec_result run_tree(specdec *t, const int32_t *tokens)
+{
+    specdec__context *c = &t->engine->target;
+    specdec__batch batch;
+    int i;
+
+    for (i = 0; i < 8; i++) {
+        c->tokens[i] = tokens[i];
+        c->parents[i] = (i + 1) / 2 - 1;
+    }
+    batch = specdec__forward_alone(c, &t->view, 0, 8);
+    return specdec__forward(c, &batch, &failure);
+}
+
+/* Steps behind a prompt, whose last token waits, that end before each of the layers; then a whole one. */
+static void check_stopped(int kind, int threads, uint64_t *state)
+{
+    static const specdec__forward_hooks hooks = {stop_between, NULL, NULL};
+    specdec_config c = config_of(kind), one = config_of(kind);
+    int32_t tokens[32];
+    machine m, plain;
+    int layer;
+
+    c.batch = one.batch = 8;
+    c.tree_size = one.tree_size = 8;
+    c.threads = threads;
+    random_tokens(state, tokens, 32);
+    for (layer = 0; layer <= 4; layer++) {
+        specdec__context *target;
+        int *cancel;
+
+        if (!open_machine(&m, &c) || !open_machine(&plain, &one))
+            return;
+        target = &m.first->engine->target;
+        cancel = target->pool->cancel;
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 16), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_prompt_tokens(plain.first, tokens, 16), SPECDEC_OK);
+        CHECK_EQUAL_INT(m.first->view.state.waiting, 1);
+        target->hooks = &hooks;
+        target->pool->cancel = &stop;
+        stop = 0;
+        stop_at = layer;
+        CHECK_EQUAL_INT(run_tree(m.first, tokens + 16), layer < 4 ? SPECDEC_ERROR_CANCELLED : SPECDEC_OK);
+        CHECK_EQUAL_INT(m.first->view.state.waiting, 0);
+        CHECK_EQUAL_INT(specdec__state_now(&m.first->view.state).length, m.first->view.length);
+        target->hooks = NULL;
+        target->pool->cancel = cancel;
+        CHECK_EQUAL_INT(run_tree(m.first, tokens + 24), SPECDEC_OK);
+        CHECK_EQUAL_INT(run_tree(plain.first, tokens + 24), SPECDEC_OK);
+        CHECK(memcmp(target->logits, plain.first->engine->target.logits, 8 * VOCABULARY * sizeof(float)) == 0);
+        specdec__view_unreserve(&m.first->view, &target->kv);
+        specdec__view_unreserve(&plain.first->view, &plain.first->engine->target.kv);
+        close_machine(&m);
+        close_machine(&plain);
+    }
+}
+
+static void test_stopped(void)
+{
+    uint64_t state = 77 + check_seed();
+    int kind;
+
+    TEST("a step that ends early, wherever, has applied what waited to the state, and nothing else");
+    for (kind = 0; kind < KINDS; kind++) {
+        check_stopped(kind, 1, &state);
+        check_stopped(kind, 3, &state);
     }
 }
 
@@ -507,7 +589,7 @@ static void test_hostile(void)
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } tests[] = {
-        {"trees", test_trees}, {"stream", test_stream}, {"texts", test_texts}, {"checkpoints", test_checkpoints},
+        {"trees", test_trees}, {"stream", test_stream}, {"stopped", test_stopped}, {"texts", test_texts}, {"checkpoints", test_checkpoints},
         {"memory", test_memory}, {"refused", test_refused}, {"hostile", test_hostile}};
     size_t i;
 

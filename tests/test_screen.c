@@ -184,6 +184,38 @@ static void sampling_of(specdec_sampling *s, specdec_bias *biases)
     }
 }
 
+/* The text before a row: any tokens, or those with the largest logits, so that all that lead are altered. */
+static void recent_of(const float *logits, int32_t recent[24])
+{
+    const int best = roll(4) == 0;
+    specdec_candidate items[24], one;
+    int i, held = 0;
+
+    for (i = 0; i < b.rows && best; i++) {
+        one.token = i;
+        one.logit = logits[i];
+        held = specdec__sample_insert(items, held, 24, one);
+    }
+    for (i = 0; i < 24; i++)
+        recent[i] = best ? items[i].token : (int32_t)roll((uint32_t)b.rows);
+}
+
+/* Fills mask with tokens that may follow, one at least: most, few, or hardly any. The logits of all others become
+   -infinity. */
+static void allow(uint32_t mask[(MOST_ROWS + 31) / 32], float *logits)
+{
+    const uint32_t share = roll(3) ? 2 + roll(50) : 400;
+    const int sure = (int)roll((uint32_t)b.rows);
+    int i;
+
+    memset(mask, 0, (MOST_ROWS + 31) / 32 * sizeof *mask);
+    for (i = 0; i < b.rows; i++)
+        if (i == sure || (share < 20 ? roll(share) : !roll(share)))
+            mask[i / 32] |= 1u << i % 32;
+        else
+            logits[i] = -INFINITY;
+}
+
 /* A row is settled and sampled from; the same of all logits. */
 static void compare(int column, counts *done, const char *isa, int kind)
 {
@@ -197,10 +229,10 @@ static void compare(int column, counts *done, const char *isa, int kind)
     specdec_sampling s;
     specdec_bias biases[3];
     int32_t recent[24];
+    uint32_t mask[(MOST_ROWS + 31) / 32];
     int i;
 
-    for (i = 0; i < 24; i++)
-        recent[i] = (int32_t)roll((uint32_t)b.rows);
+    recent_of(b.logits[0] + at, recent);
     for (i = 0; i < 3; i++) {
         biases[i].token = (int32_t)roll((uint32_t)b.rows);
         biases[i].bias = roll(3) ? unit() * 5 : roll(2) ? -INFINITY : 1e30f;
@@ -209,6 +241,10 @@ static void compare(int column, counts *done, const char *isa, int kind)
     need = specdec__settle_needs(&s, 24);
     if (!need.k)
         return;
+    if (!need.by_noise && roll(2) && c->screen.bounds) {
+        allow(mask, b.logits[0] + at);
+        need.allowed = mask;
+    }
     lists[0].tokens = recent + 24 - need.altered;
     lists[0].apart = 4;
     lists[0].count = need.altered;
@@ -222,6 +258,9 @@ static void compare(int column, counts *done, const char *isa, int kind)
     if (c->screen.bounds)
         specdec__settle(c, column, &need, specdec__sample_noise_row(s.seed, 24), lists, 2, b.items);
     best[0].token = best[1].token = -1;
+    for (i = 0; i < b.rows && need.allowed && !c->screen.bounds; i++) /* it was read whole: the engine masks it then */
+        if (!(mask[i / 32] >> i % 32 & 1))
+            b.logits[1][at + (size_t)i] = -INFINITY;
     specdec__choose(&chooser, b.logits[0] + at, b.rows, recent, 24, 1, &best[0]);
     specdec__choose(&chooser, b.logits[1] + at, b.rows, recent, 24, 1, &best[1]);
     if (best[0].token != best[1].token)
@@ -245,7 +284,7 @@ static void step(int kind, int n, counts *done, const char *isa)
     specdec__pool_run(&b.pool, 1, specdec__forward_logits, &c[1]);
     CHECK(memcmp(b.logits[0], b.logits[1], all * sizeof(float)) == 0);
     CHECK_EQUAL_INT(c[1].unsound, c[0].unsound);
-    c[1].screen.asked = 1;
+    c[1].screen.asked = SPECDEC__SCREEN_BOUNDS;
     specdec__pool_run(&b.pool, 1, specdec__forward_logits, &c[1]);
     CHECK(c[1].screen.bounds);
     for (i = 0; i < all; i++) {

@@ -5,8 +5,9 @@
  * wait: of these, and of nodes, only the inputs are kept. The next step applies what waits, in place or, if others have
  * a part in the slot, into another one; then it walks the nodes on copies. So a node that is rejected costs nothing,
  * and a state is read once and written once a step, whatever the width. Nodes that are certain to be committed (a
- * prompt) are applied at once: into another slot, which counts as soon as they are committed. So a step that ends early
- * leaves everything as it was.
+ * prompt) are applied at once: into another slot, which counts as soon as they are committed. A step that ends early
+ * has applied what waited, and nothing else: so lengths of states depend on which steps were begun, not on where they
+ * ended, and are the same on all ranks of a cluster, also on those without recurrent layers.
  *
  * A slot that a view no longer changes stays as a checkpoint for a while: there a view can be cut, and another one can
  * go on from there.
@@ -20,13 +21,11 @@
 typedef struct specdec__states {
     specdec__mixing mixing;
     int count, free_count; /* 0: the model has no states */
-    size_t bytes;          /* of a slot: of each layer, two windows (taps - 1, channels), then (heads, rows, values) */
+    size_t bytes;          /* of a slot: of each layer here, two windows (taps - 1, channels), (heads, rows, values) */
     unsigned char *memory; /* (count, bytes) */
     int *free;             /* (free_count) */
     int *views;            /* (count): how often views name a slot */
     unsigned char *half;   /* (count): which of the two windows counts */
-    unsigned char *partly; /* (count): a step in which what waits was applied in place has ended early; then */
-    unsigned char *done;   /* (count, layers, heads): to which heads it was applied */
     int every;             /* tokens between checkpoints, at least */
     int most;              /* checkpoints of a view */
     size_t node;           /* floats of the kept inputs of a node: (layers, kept) */
@@ -75,7 +74,7 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!mixing->layers)
+    if (!specdec__mixing_is(mixing))
         return;
     s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->most = specdec__min_int(length / s->every, 1 << 12);
@@ -86,9 +85,6 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
     s->free = SPECDEC__TAKE(arena, int, s->count);
     s->views = SPECDEC__TAKE(arena, int, s->count);
     s->half = SPECDEC__TAKE(arena, unsigned char, s->count);
-    s->partly = SPECDEC__TAKE(arena, unsigned char, s->count);
-    s->done = (unsigned char *)specdec__arena_take(arena, (size_t)s->count,
-                                                   (size_t)mixing->layers * (size_t)mixing->heads, 1);
     for (i = 0; s->free && i < s->count; i++)
         s->free[s->free_count++] = s->count - 1 - i;
 }
@@ -100,7 +96,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 
     memset(state, 0, sizeof *state);
     state->next.slot = -1;
-    if (!s->mixing.layers)
+    if (!specdec__mixing_is(&s->mixing))
         return;
     state->room = s->most + 2;
     state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
@@ -110,6 +106,9 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
     for (i = 0; state->place && i < state->places; i++)
         state->place[i] = i;
 }
+
+/* Whether a cache has states. */
+SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
 /* The state of a view: what its last point says, or zeros. */
 SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
@@ -122,12 +121,6 @@ SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
 SPECDEC__INLINE float *specdec__states_at(const specdec__states *s, int slot)
 {
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
-}
-
-/* Which heads of a slot what waits was applied to. */
-SPECDEC__INLINE unsigned char *specdec__states_done(const specdec__states *s, int slot)
-{
-    return s->done + (size_t)slot * (size_t)s->mixing.layers * (size_t)s->mixing.heads;
 }
 
 /* The inputs at a place, of one layer. */
@@ -156,7 +149,7 @@ static int specdec__states_take(specdec__states *s)
         return -1;
     slot = s->free[--s->free_count];
     s->views[slot] = 1;
-    s->half[slot] = s->partly[slot] = 0;
+    s->half[slot] = 0;
     return slot;
 }
 
@@ -256,41 +249,34 @@ static int specdec__state_keep(specdec__state *state, specdec__states *s, const 
     return 1;
 }
 
-/* The last point at or before a length of which the state is whole; -1: there is none but the beginning. */
-static int specdec__state_find(const specdec__state *state, const specdec__states *s, int length)
+/* The last point at or before a length; -1: there is none but the beginning. */
+static int specdec__state_find(const specdec__state *state, int length)
 {
     int i = state->count - 1;
 
-    while (i >= 0 && (state->point[i].length > length || s->partly[state->point[i].slot]))
+    while (i >= 0 && state->point[i].length > length)
         i--;
     return i;
 }
 
 /* The longest beginning, of at most `length` tokens, of which a view still has the state. */
-static int specdec__state_reach(const specdec__state *state, const specdec__states *s, int length)
+static int specdec__state_reach(const specdec__state *state, int length)
 {
-    const specdec__point now = specdec__state_now(state);
-    int i;
+    const int now = specdec__state_now(state).length, i = specdec__state_find(state, length);
 
-    if (length >= now.length && (now.slot < 0 || !s->partly[now.slot] || length >= now.length + state->waiting))
-        return specdec__min_int(length, now.length + state->waiting);
-    i = specdec__state_find(state, s, length);
+    if (length >= now)
+        return specdec__min_int(length, now + state->waiting);
     return i < 0 ? 0 : state->point[i].length;
 }
 
 /* Cuts a view's states to a length that specdec__state_reach has returned. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
-    const specdec__point now = specdec__state_now(state);
+    const int now = specdec__state_now(state).length;
 
     specdec__state_unreserve(state, s);
-    if (length >= now.length && (now.slot < 0 || !s->partly[now.slot] || length >= now.length + state->waiting)) {
-        state->waiting = length - now.length;
-        return;
-    }
-    state->waiting = 0;
-    while (state->count && (state->point[state->count - 1].length > length ||
-                            s->partly[state->point[state->count - 1].slot]))
+    state->waiting = specdec__max_int(length - now, 0);
+    while (state->count && state->point[state->count - 1].length > length)
         specdec__states_part(s, state->point[--state->count].slot, -1);
 }
 
@@ -306,16 +292,11 @@ static void specdec__state_place(specdec__state *state, specdec__states *s, int 
 
 /* How many of another view's first `length` tokens a view can take over: the other one's states, and what waits behind
    them, if there is room for that. */
-static int specdec__state_shares(const specdec__state *state, const specdec__state *other, const specdec__states *s,
-                                 int length)
+static int specdec__state_shares(const specdec__state *state, const specdec__state *other, int length)
 {
-    const int reach = specdec__state_reach(other, s, length), now = specdec__state_now(other).length;
+    const int reach = specdec__state_reach(other, length), now = specdec__state_now(other).length;
 
-    if (reach <= now)
-        return reach;
-    if (specdec__state_now(other).slot >= 0 && s->partly[specdec__state_now(other).slot])
-        return specdec__state_reach(other, s, now - 1);
-    return now + specdec__min_int(reach - now, state->places / 2);
+    return reach <= now ? reach : now + specdec__min_int(reach - now, state->places / 2);
 }
 
 /* A view without states takes over those of another one for its first `length` tokens, as specdec__state_shares says.
@@ -326,8 +307,6 @@ static void specdec__state_share(specdec__state *state, specdec__states *s, cons
 
     specdec__state_cut(state, s, 0);
     for (i = 0; i < other->count && other->point[i].length <= length; i++) {
-        if (s->partly[other->point[i].slot])
-            continue;
         state->point[state->count++] = other->point[i];
         specdec__states_part(s, other->point[i].slot, 1);
     }

@@ -16,7 +16,7 @@
 SPECDEC__FOR_SIZE
 
 /* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
-   keys are stored, and how many; who has which layers. */
+   keys are stored, and how many; how often states are; who has which layers. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
                                           const specdec_cluster *cluster)
 {
@@ -24,7 +24,7 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
     const size_t step = (file.size - head) / 256 + 1;
     uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
-    unsigned char numbers[6 * 4];
+    unsigned char numbers[8 * 4];
     size_t at;
     int i;
 
@@ -36,6 +36,8 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     specdec__wire_put(numbers, 3, (uint32_t)room->keys);
     specdec__wire_put(numbers, 4, (uint32_t)room->most);
     specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
+    specdec__wire_put(numbers, 6, (uint32_t)room->tree);
+    specdec__wire_put(numbers, 7, (uint32_t)room->every);
     hash = specdec__hash(hash, numbers, sizeof numbers);
     for (i = 0; i < cluster->ranks; i++) {
         specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);

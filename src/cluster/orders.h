@@ -218,7 +218,7 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
 }
 
 /* The order for the batch that the context has prepared. */
-static void specdec__link_play(specdec__link *link)
+static void specdec__link_play(specdec__link *link, int cancelled)
 {
     const specdec__context *c = link->context;
     const specdec__batch *batch = c->batch;
@@ -226,48 +226,60 @@ static void specdec__link_play(specdec__link *link)
     int i;
 
     specdec__wire_put(to, 0, ++link->run);
-    specdec__wire_put(to, 1, 0);
+    specdec__wire_put(to, 1, (uint32_t)cancelled);
     specdec__wire_put(to, 2, 0);
     specdec__wire_put(to, 3, (uint32_t)batch->done);
     specdec__wire_put(to, 4, (uint32_t)c->n);
     for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
-        const int wanted = !batch->wanted || batch->wanted[i];
+        const int wanted = !batch->wanted || batch->wanted[i], certain = batch->certain && batch->certain[i];
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
         specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
-        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 2 + wanted));
+        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 4 + certain * 2 + wanted));
     }
 }
 
-/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
-   unless it is one of several on their way. Runs of which nobody wants a row are not waited for, but only some are on
-   their way. */
-static specdec_result specdec__link_run(specdec__context *c, specdec_error *error)
+/* Waits until the batch that the context has prepared may be sent: only some runs are on their way, whether anybody
+   waits for their rows or not. Errors: CANCELLED, and why the cluster has ended. */
+static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
     const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
-    specdec__wire_flight *flight;
-    double now;
 
     while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
         specdec__link_await(link, link->flights[0].run, NULL);
-    if (!link->flying && specdec__link_cancelled(link))
-        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_play(link);
-    specdec__link_flush(link, c->model->layers ? c->n : 0);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    flight = &link->flights[link->flight_count++];
+    return !link->flying && specdec__link_cancelled(link) ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
+                                                          : SPECDEC_OK;
+}
+
+/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
+   unless it is one of several on their way. Runs of which nobody wants a row are not waited for. One that ended early
+   goes on as one that is cancelled. */
+static specdec_result specdec__link_run(specdec__context *c, specdec_result result, specdec_error *error)
+{
+    specdec__link *link = (specdec__link *)c->link;
+    specdec__wire_flight *flight = &link->flights[link->flight_count++];
+    const double now = specdec__os_seconds();
+
+    if (!result && !link->flying && specdec__link_cancelled(link))
+        result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    specdec__link_play(link, result != SPECDEC_OK);
+    specdec__link_flush(link, c->model->layers && !result ? c->n : 0);
+    if (!result && link->failed.code)
+        result = specdec__fail(error, link->failed.code, "%s", link->failed.text);
     memset(flight, 0, sizeof *flight);
     flight->run = link->run;
     flight->rows = c->row_count;
-    now = specdec__os_seconds();
-    link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
-    return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
+    flight->cancelled = result != SPECDEC_OK;
+    flight->left = result && !link->flying;
+    link->free_at = (now > link->free_at ? now : link->free_at) + (result ? 0 : link->stage);
+    return result || link->flying || !c->row_count ? result : specdec__link_await(link, link->run, error);
 }
 
 /* Of a rank behind which nobody goes on, and of rank 0. */
-static const specdec__forward_hooks specdec__link_hooks[] = {{specdec__link_between, NULL},
-                                                             {specdec__link_between, specdec__link_run}};
+static const specdec__forward_hooks specdec__link_hooks[] = {
+    {specdec__link_between, NULL, NULL}, {specdec__link_between, specdec__link_begin, specdec__link_run}};
 
 SPECDEC__FOR_SPEED

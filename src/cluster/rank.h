@@ -116,9 +116,10 @@ static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wi
     for (i = done; i < done + n; i++) {
         c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
         c->parents[i] = specdec__wire_int(in, -1, i - 1);
-        view = specdec__wire_int(in, 0, 2 * link->view_count - 1);
+        view = specdec__wire_int(in, 0, 4 * link->view_count - 1);
         c->wanted[i] = (unsigned char)(view & 1);
-        view >>= 1;
+        c->certain[i] = (unsigned char)(view >> 1 & 1);
+        view >>= 2;
         c->views[i] = link->views[view];
         mixed |= i > done && c->views[i] != c->views[i - 1];
         if (in->bad || (done && (mixed || view != link->flown)) ||
@@ -147,7 +148,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
         specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
     SPECDEC__STORE(&link->stop, 0);
-    result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
+    result = *empty ? specdec__forward_skip(c, batch, &error) : specdec__forward(c, batch, &error);
     if (!result && !*empty)
         result = specdec__forward_sound(c, 0, n, &error);
     *empty |= result == SPECDEC_ERROR_CANCELLED;
@@ -189,6 +190,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     x = rows ? in->at : NULL;
     batch = specdec__forward_batch(c, done, done + n);
     batch.wanted = c->wanted;
+    batch.certain = c->certain;
     return specdec__link_stage(link, &batch, x, empty);
 }
 

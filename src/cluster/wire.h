@@ -6,7 +6,9 @@
  * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
  * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
  * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends those of the wanted rows back to rank 0, which has the output head.
+ * last rank sends those of the wanted rows back to rank 0, which has the output head. States of recurrent layers lie
+ * where these do, and every rank has the books of all: a run that is begun changes them in the same way on all ranks,
+ * wherever it ends, so each is told of it, cancelled or not.
  *
  * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
  * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
@@ -26,7 +28,7 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 6
+#define SPECDEC__WIRE_VERSION 7
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
@@ -71,7 +73,7 @@ enum {
 /* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
    the run on the slowest rank so far. */
 enum {
-    /* A run (number, cancelled, longest, done, n, n of token, parent, view * 2 + wanted). */
+    /* A run (number, cancelled, longest, done, n, n of token, parent, view * 4 + certain * 2 + wanted). */
     SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
     SPECDEC__WIRE_END,
     /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */

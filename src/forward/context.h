@@ -79,8 +79,11 @@ struct specdec__context;
 /* What is called in each step of a model that is a part of one. */
 typedef struct specdec__forward_hooks {
     void (*between)(struct specdec__context *c); /* before each layer */
-    /* Runs the layers behind the last one, and hands out the rows of the batch. NULL: nobody does. */
-    specdec_result (*beyond)(struct specdec__context *c, specdec_error *error);
+    /* Before a batch that is prepared changes any state; its error is that of the step. NULL: nothing. */
+    specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
+    /* Runs the layers behind the last one, and hands out the rows of the batch; or, where that has ended early with a
+       result, lets those behind know, and returns that. NULL: nobody does. */
+    specdec_result (*beyond)(struct specdec__context *c, specdec_result result, specdec_error *error);
 } specdec__forward_hooks;
 
 /* A row of a step of recurrent layers: a token that waits to be applied to the state, or a node. */
@@ -113,6 +116,8 @@ typedef struct specdec__mixes {
     specdec__mix_step *step, *stack;
     specdec__mix_part *part;       /* (parts) */
     int rows, steps, parts;
+    int room;                      /* for rows */
+    unsigned char *done;           /* (layers, parts, heads + 1): what a layer's step has done: see forward_mix */
     int *of;                       /* (most): the row of a node */
     int raw_stride, made_stride, inner;
     float *raw;                    /* (n, raw_stride): what the first matrices make */
@@ -122,10 +127,13 @@ typedef struct specdec__mixes {
     float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
 } specdec__mixes;
 
-/* Bounds of logits in place of logits: see >>forward/screen. */
+/* What a step makes of rows of logits: the logits; bounds of them (see >>forward/screen); nothing, as no row will be
+   looked at. */
+enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
+
 typedef struct specdec__screen {
-    int asked;       /* whether whoever reads the rows of the steps to come knows what to do with bounds */
-    int bounds;      /* whether rows of the last step are bounds */
+    int asked;       /* the least that will do for whoever reads the rows of the steps to come */
+    int bounds;      /* what the last step made: 0: logits */
     float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
     int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
     uint64_t rows, read, whole; /* as in specdec_info */
@@ -310,12 +318,17 @@ static void specdec__context_mix(specdec__context *c, const specdec__room *room,
     c->mix.raw_stride = specdec__forward_stride(m->row);
     c->mix.inner = specdec__forward_stride(m->inner);
     c->mix.made_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->mix.room = rows < 1 << 30 ? (int)rows : 1 << 30;
     c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
     c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
     c->mix.stack = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
     c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->views, c->most));
+    c->mix.done = (unsigned char *)specdec__arena_take(
+        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->views, c->most)),
+        (size_t)m->heads + 1, 1);
     c->mix.of = SPECDEC__TAKE(arena, int, c->most);
-    c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
+    if (m->layers)
+        c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
     c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
     c->mix.unit = SPECDEC__TAKE(arena, float, 2 * m->rows);
     if (c->model->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
@@ -377,7 +390,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     }
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    if (c->model->mixing.layers)
+    if (SPECDEC__RECURRENT && c->model->mixing.layers)
         c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
     specdec__arena_beyond(arena, end);
 }
@@ -414,7 +427,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
-    if (model->mixing.layers)
+    if (specdec__mixing_is(&model->mixing))
         specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);

@@ -88,21 +88,14 @@ static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *pa
    0 when there is none. */
 static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *part)
 {
-    specdec__states *s = &c->kv.states;
-    const specdec__mixing *m = &s->mixing;
+    const specdec__states *s = &c->kv.states;
 
     part->from = specdec__state_now(&part->view->state).slot;
     part->to = -1;
     if (!part->waiting && !part->certain)
         return 1;
-    if (!part->certain && part->from >= 0 && s->views[part->from] == 1) {
-        part->to = part->from;
-        if (!s->partly[part->to])
-            memset(specdec__states_done(s, part->to), 0, (size_t)m->layers * (size_t)m->heads);
-        s->partly[part->to] = 1;
-        return 1;
-    }
-    part->to = specdec__kv_take_state(&c->kv);
+    part->to = !part->certain && part->from >= 0 && s->views[part->from] == 1 ? part->from
+                                                                               : specdec__kv_take_state(&c->kv);
     return part->to >= 0;
 }
 
@@ -118,7 +111,8 @@ static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *
 
     if (i >= batch->done)
         specdec__state_unreserve(state, &c->kv.states);
-    if (specdec__state_now(state).length + state->waiting != view->length)
+    if (specdec__state_now(state).length + state->waiting != view->length ||
+        state->waiting > m->room - m->rows - (batch->n - i))
         return 0;
     part->view = view;
     part->first = m->rows;
@@ -153,69 +147,6 @@ static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *
     specdec__forward_mix_walk(c, part, first);
     m->parts += specdec__forward_mix_slots(c, part);
     return part->to >= 0 || !(part->waiting || part->certain);
-}
-
-/* What comes of a step, for the states of its views: they are what it has written, or what they were. */
-static void specdec__forward_mix_end(specdec__context *c, int done)
-{
-    specdec__states *s = &c->kv.states;
-    int i;
-
-    for (i = 0; i < c->mix.parts; i++) {
-        const specdec__mix_part *part = &c->mix.part[i];
-        specdec__state *state = &part->view->state;
-        specdec__point point;
-
-        if (part->to < 0)
-            continue;
-        point.length = part->view->length + part->certain;
-        point.slot = part->to;
-        point.certain = part->certain > 0;
-        if (!done && part->to != part->from)
-            specdec__states_part(s, part->to, -1);
-        else if (done && part->certain)
-            state->next = point;
-        else if (done) {
-            if (part->to == part->from) {
-                s->partly[part->to] = 0;
-                s->half[part->to] ^= 1;
-                state->point[state->count - 1].length = point.length;
-            } else {
-                specdec__state_advance(state, s, point);
-            }
-            specdec__state_applied(state);
-        }
-    }
-    c->mix.parts = 0;
-    for (i = 0; i < c->threads; i++) {
-        s->read += c->scratch[i].state_read;
-        s->written += c->scratch[i].state_written;
-        c->scratch[i].state_read = c->scratch[i].state_written = 0;
-    }
-}
-
-/* Lays out the rows of a batch whose views have states. */
-static specdec_result specdec__forward_mix_prepare(specdec__context *c, const specdec__batch *batch,
-                                                   specdec_error *error)
-{
-    int i, k, fine = 1;
-
-    c->mix.rows = c->mix.parts = c->mix.steps = 0;
-    for (i = 0; i < batch->n && fine; i++) {
-        int fresh = 0;
-
-        for (k = 0; k < i && batch->views[k] != batch->views[i]; k++)
-            continue;
-        if (k < i)
-            continue;
-        for (k = i; k < batch->n && !fresh; k++)
-            fresh = k >= batch->done && batch->views[k] == batch->views[i];
-        fine = !fresh || specdec__forward_mix_view(c, batch, i);
-    }
-    if (fine)
-        return SPECDEC_OK;
-    specdec__forward_mix_end(c, 0);
-    return specdec__fail(error, SPECDEC_ERROR_FULL, "the state of a sequence is not there");
 }
 
 SPECDEC__FOR_SPEED
@@ -367,10 +298,9 @@ static void specdec__forward_mix_head(specdec__context *c, int thread, const spe
     const size_t size = specdec__mixing_head(&s->mixing), bytes = size * sizeof(float);
     const size_t at = (size_t)layer->state * specdec__state_layer(&s->mixing) + 2 * specdec__mixing_window(&s->mixing) +
                       (size_t)head * size;
-    const size_t unit = (size_t)layer->state * (size_t)s->mixing.heads + (size_t)head;
     float *from = part->from < 0 ? NULL : specdec__states_at(s, part->from) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
-    int i, applied = from && s->partly[part->from] && specdec__states_done(s, part->from)[unit];
+    int i;
 
     scratch->state_read += from ? bytes : 0;
     if (part->to >= 0) {
@@ -379,10 +309,8 @@ static void specdec__forward_mix_head(specdec__context *c, int thread, const spe
             memcpy(base, from, bytes);
         else if (!from)
             memset(base, 0, bytes);
-        for (i = part->first + (applied ? part->waiting : 0); i <= part->base; i++)
+        for (i = part->first; i <= part->base; i++)
             specdec__forward_mix_apply(c, layer, head, i, base);
-        if (part->to == part->from)
-            specdec__states_done(s, part->to)[unit] = 1;
         scratch->state_written += bytes;
     }
     for (i = part->walk; i < part->walk + part->walks; i++) {
@@ -472,12 +400,14 @@ static int specdec__forward_mix_first(specdec__context *c, int thread, const spe
     return specdec__pool_barrier(c->pool);
 }
 
-/* h = what a recurrent layer makes of c->mix.raw, which its matrices have made. Returns 1 when cancelled. */
+/* h = what a recurrent layer makes of c->mix.raw, which its matrices have made. Of units (part, head or what is kept)
+   that are done nothing is done again. Returns 1 when cancelled. */
 static int specdec__forward_mix(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
     int items = c->mix.parts * units, from, end = 0;
+    unsigned char *done = c->mix.done + (size_t)layer->state * (size_t)items;
 
     if (specdec__forward_mix_first(c, thread, layer))
         return 1;
@@ -485,10 +415,13 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
         for (; from < end; from++) {
             const specdec__mix_part *part = &c->mix.part[from / units];
 
+            if (done[from])
+                continue;
             if (from % units < m->heads)
                 specdec__forward_mix_head(c, thread, part, layer, from % units);
             else
                 specdec__forward_mix_keep(c, thread, part, layer);
+            done[from] = 1;
         }
     if (specdec__pool_barrier(c->pool))
         return 1;
@@ -501,3 +434,112 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
             specdec__forward_mix_gate(c, layer, from / groups, from % groups, m->inner / groups);
     return specdec__pool_barrier(c->pool);
 }
+
+SPECDEC__FOR_SIZE
+
+static void specdec__forward_mix_settle_layers(void *argument, int thread)
+{
+    specdec__context *c = (specdec__context *)argument;
+    int i;
+
+    for (i = 0; i < c->model->layers; i++)
+        if (c->model->layer[i].state >= 0)
+            specdec__forward_mix(c, thread, &c->model->layer[i]);
+}
+
+/* A step has ended early, or is not run at all: what waited is applied where it was not yet, and nothing else. That
+   takes as long as states are read, and is not cancelled. */
+static void specdec__forward_mix_settle(specdec__context *c)
+{
+    specdec__mixes *m = &c->mix;
+    int *cancel = c->pool->cancel, never = 0, n = c->n, applies = 0, i, k;
+
+    for (i = 0; i < m->parts; i++) {
+        specdec__mix_part *part = &m->part[i];
+
+        if (part->certain) {
+            specdec__states_part(&c->kv.states, part->to, -1);
+            part->to = -1;
+            part->waiting = 0;
+        }
+        for (k = part->first + part->waiting; k < (i + 1 < m->parts ? part[1].first : m->rows); k++)
+            m->row[k].node = -1;
+        for (k = part->first; k < (i + 1 < m->parts ? part[1].first : m->rows); k++)
+            m->row[k].weight = 0;
+        part->walks = 0;
+        applies |= part->to >= 0;
+    }
+    if (!applies || !c->kv.states.mixing.layers)
+        return;
+    c->n = 0;
+    c->pool->cancel = &never;
+    specdec__pool_run(c->pool, c->threads, specdec__forward_mix_settle_layers, c);
+    c->pool->cancel = cancel;
+    c->n = n;
+}
+
+/* What comes of a step, for the states of its views: they have what waited, and what is certain if it is done. */
+static void specdec__forward_mix_end(specdec__context *c, int done)
+{
+    specdec__states *s = &c->kv.states;
+    int i;
+
+    if (!done)
+        specdec__forward_mix_settle(c);
+    for (i = 0; i < c->mix.parts; i++) {
+        const specdec__mix_part *part = &c->mix.part[i];
+        specdec__state *state = &part->view->state;
+        specdec__point point;
+
+        if (part->to < 0)
+            continue;
+        point.length = part->view->length + part->certain;
+        point.slot = part->to;
+        point.certain = part->certain > 0;
+        if (part->certain) {
+            state->next = point;
+            continue;
+        }
+        if (part->to == part->from) {
+            s->half[part->to] ^= 1;
+            state->point[state->count - 1].length = point.length;
+        } else {
+            specdec__state_advance(state, s, point);
+        }
+        specdec__state_applied(state);
+    }
+    c->mix.parts = 0;
+    for (i = 0; i < c->threads; i++) {
+        s->read += c->scratch[i].state_read;
+        s->written += c->scratch[i].state_written;
+        c->scratch[i].state_read = c->scratch[i].state_written = 0;
+    }
+}
+
+/* Lays out the rows of a batch whose views have states. */
+static specdec_result specdec__forward_mix_prepare(specdec__context *c, const specdec__batch *batch,
+                                                   specdec_error *error)
+{
+    const specdec__mixing *m = &c->kv.states.mixing;
+    int i, k, fine = 1;
+
+    c->mix.rows = c->mix.parts = c->mix.steps = 0;
+    for (i = 0; i < batch->n && fine; i++) {
+        int fresh = 0;
+
+        for (k = 0; k < i && batch->views[k] != batch->views[i]; k++)
+            continue;
+        if (k < i)
+            continue;
+        for (k = i; k < batch->n && !fresh; k++)
+            fresh = k >= batch->done && batch->views[k] == batch->views[i];
+        fine = !fresh || specdec__forward_mix_view(c, batch, i);
+    }
+    memset(c->mix.done, 0, (size_t)m->layers * (size_t)c->mix.parts * (size_t)(m->heads + 1));
+    if (fine)
+        return SPECDEC_OK;
+    specdec__forward_mix_end(c, 0);
+    return specdec__fail(error, SPECDEC_ERROR_FULL, "the state of a sequence is not there");
+}
+
+SPECDEC__FOR_SPEED

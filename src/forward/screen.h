@@ -33,8 +33,11 @@ static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, 
     return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
 }
 
-/* May the step under way make bounds of logits in place of logits? */
-SPECDEC__INLINE int specdec__screen_may(const specdec__context *c) { return c->screen.asked && c->output->bounds; }
+/* What the step under way makes of rows of logits. */
+SPECDEC__INLINE int specdec__screen_makes(const specdec__context *c)
+{
+    return c->screen.asked == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.asked;
+}
 
 /* norms (row_count, parts) of the columns that the output matrix is multiplied with, a thread's share. Where bounds
    could overflow they become no numbers, and so do the bounds. */

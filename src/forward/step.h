@@ -819,7 +819,8 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     }
 }
 
-/* A thread's share of the logits, or of their bounds: of rows[i] of x. Their states become rows of h. */
+/* A thread's share of the logits, or of their bounds, if any are wanted: of rows[i] of x. Their states become rows of
+   h in any case. */
 static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -834,14 +835,14 @@ static void specdec__forward_logits(void *argument, int thread)
     in.rows = c->rows;
     c->scratch[thread].half = 2 * m->layers;
     if (thread == 0)
-        c->screen.bounds = specdec__screen_may(c);
-    if (!specdec__screen_may(c)) {
+        c->screen.bounds = specdec__screen_makes(c);
+    if (specdec__screen_makes(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__pool_barrier(c->pool))
+    if (specdec__screen_makes(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_norms(c, thread);
     if (!specdec__pool_barrier(c->pool))
@@ -903,7 +904,7 @@ static void specdec__forward_worker(void *argument, int thread)
         c->scratch[thread].half = 2 * i;
         if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
             return;
-        if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
@@ -988,7 +989,20 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
         c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
     c->first = batch->done;
     c->n = batch->n - batch->done;
-    return c->kv.states.count ? specdec__forward_mix_prepare(c, batch, error) : SPECDEC_OK;
+    return SPECDEC_OK;
+}
+
+/* Of a batch that nobody wants: its nodes get their places, and states what waited for a step. */
+static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+{
+    specdec_result result = specdec__forward_prepare(c, batch, error);
+
+    if (result || !specdec__states_are(&c->kv.states))
+        return result;
+    result = specdec__forward_mix_prepare(c, batch, error);
+    if (!result)
+        specdec__forward_mix_end(c, 0);
+    return result;
 }
 
 /* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
@@ -998,18 +1012,21 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
 
+    if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
+        result = c->hooks->begin(c, error);
+    if (!result && specdec__states_are(&c->kv.states))
+        result = specdec__forward_mix_prepare(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (c->kv.states.count)
+    if (specdec__states_are(&c->kv.states))
         specdec__forward_mix_end(c, !result);
-    if (result)
-        return result;
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
-        return SPECDEC_OK;
-    result = specdec__forward_sound(c, 0, c->n, error);
-    return result ? result : c->hooks->beyond(c, error);
+        return result;
+    if (!result)
+        result = specdec__forward_sound(c, 0, c->n, error);
+    return c->hooks->beyond(c, result, error);
 }
 
 /* The first n nodes in the context's own arrays as a batch that wants every row. */

@@ -25,7 +25,7 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
 
         specdec__tree_put(&p->tree, node, node - 1, 1);
         p->tokens[node] = p->text[length++] = token;
-        p->probability[node] = 1;
+        p->share[node] = 1;
     }
     return SPECDEC_OK;
 }

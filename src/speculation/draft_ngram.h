@@ -29,7 +29,7 @@ static void specdec__draft_ngram_obey(specdec__proposal *p)
             continue;
         specdec__tree_put(&p->tree, n, parent, specdec__tree_rank(&p->tree, n, parent));
         p->tokens[n] = p->tokens[i];
-        p->probability[n] = p->probability[i];
+        p->share[n] = p->share[i];
         p->depth[n] = p->depth[parent] + 1;
         now[i] = n++;
     }
@@ -43,6 +43,7 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     specdec__ngram_reader *reader = &index->readers[p->at];
     specdec__ngram_wish wish;
     specdec_result result;
+    int i;
 
     wish.n = p->most;
     wish.d = p->levels;
@@ -50,38 +51,57 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     wish.coupled = p->rule == SPECDEC_RULE_COUPLED && p->sampling->temperature > 0;
     wish.seed = p->sampling->seed;
     specdec__ngram_extend(index, reader, p->text, p->count);
-    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, &wish, error);
+    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->share, &wish, error);
+    for (i = result ? 0 : p->tree.n - 1; i > 0; i--)
+        p->share[i] /= p->share[p->tree.parents[i]];
     if (!result && specdec__constrained_is(p->constrained))
         specdec__draft_ngram_obey(p);
     return result;
 }
 
-/* Learns from the tokens that were chosen how much each source can be trusted, and keeps what the target found likely
-   behind every node, reached or not. */
-static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
+/* Learns from a token that was chosen behind text[length] how much each source can be trusted. */
+static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_reader *reader,
+                                       specdec__ngram_place *place, const int32_t *text, int length)
+{
+    specdec__ngram_extend(index, reader, text, length);
+    place->run = specdec__ngram_longest(index, reader);
+    place->streak = reader->streak_at == length ? reader->streak : 0;
+    reader->streak = specdec__ngram_learn(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak_at = length + 1;
+}
+
+/* Keeps what the target found likely at a node, if that was computed. */
+static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
+                                         const specdec__verified *j, int node)
+{
+    if (j->logits)
+        specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
+                              j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+}
+
+/* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
+static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
-    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
+    specdec__ngram_place place;
     unsigned char reached[SPECDEC__MAX_TREE] = {0};
     int i, node;
 
     for (i = 0; i < j->length; i++) {
-        const int known = specdec__ngram_tail(tail, j->tree, j->tokens, 0, j->text, j->count + i);
-
+        specdec__ngram_look(&place, j->tree, j->tokens, 0, j->text, j->count + i);
+        place.root = !i;
         reached[j->path[i]] = 1;
-        if (reader->length <= j->count + i) {
-            specdec__ngram_extend(index, reader, j->text, j->count + i);
-            specdec__ngram_learn(index, specdec__ngram_longest(index, reader), tail, known, !i, j->text[j->count + i]);
-        }
-        specdec__recycle_keep(&index->recycling, tail, known, j->kernels,
-                              j->logits + (size_t)j->path[i] * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        if (reader->length <= j->count + i)
+            specdec__draft_ngram_learn(index, reader, &place, j->text, j->count + i);
+        specdec__draft_ngram_recycle(index, &place, j, j->path[i]);
     }
-    for (node = 1; node < j->tree->n && j->whole; node++)
-        if (!reached[node])
-            specdec__recycle_keep(&index->recycling, tail,
-                                  specdec__ngram_tail(tail, j->tree, j->tokens, node, j->text, j->count), j->kernels,
-                                  j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+    for (node = 1; node < j->tree->n && j->whole; node++) {
+        if (reached[node])
+            continue;
+        specdec__ngram_look(&place, j->tree, j->tokens, node, j->text, j->count);
+        specdec__draft_ngram_recycle(index, &place, j, node);
+    }
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -150,6 +170,6 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_watch};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_see_logits};
 
 SPECDEC__FOR_SPEED

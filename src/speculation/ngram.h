@@ -19,9 +19,9 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
 #define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
 #define SPECDEC__NGRAM_LATER       5   /* of these: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_STREAKS     3     /* a source is trusted more, the more tokens in a row were foreseen */
 #define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
 #define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
-#define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
 
 /* A run of tokens that occurs in the texts. Indices of runs; -1: none. Run 0 is the empty one. */
 typedef struct specdec__ngram_run {
@@ -41,16 +41,27 @@ typedef struct specdec__ngram_run {
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
-    int32_t run;   /* the longest run that may be continued; until the offer is taken, the one before it */
+    int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
+    int32_t streak; /* of likeliest tokens that the path ends with */
     int32_t order; /* of making; settles equal probabilities */
 } specdec__ngram_offer;
 
 /* How often a source was right, of how many times that it was asked. Sources are the root's row (0), contexts of so
    many tokens, and rows behind contexts of one token and of more. Evidence: the context had one continuation, once,
-   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens. */
+   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens.
+   Streaks: of the tokens before, none, the last one to three or more were what had been thought likeliest. */
 typedef struct specdec__ngram_trust {
     float right, tried;
 } specdec__ngram_trust;
+
+/* Where a continuation is looked for: behind a path. */
+typedef struct specdec__ngram_place {
+    int32_t run; /* the longest run that the path ends with, and that may be continued */
+    int streak;  /* tokens in a row, up to here, that had been thought likeliest */
+    int root;    /* 1: behind the text's last token */
+    int known;   /* tokens in tail */
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
+} specdec__ngram_place;
 
 /* Tokens that may follow, by the source of each: those of a stage add up to a share of 1, if all are listed. */
 typedef struct specdec__ngram_item {
@@ -65,6 +76,7 @@ typedef struct specdec__ngram_list {
         int end; /* in items */
     } stages[SPECDEC__NGRAM_SOURCES];
     int count, stage_count;
+    int streak; /* which trust counts */
 } specdec__ngram_list;
 
 /* What a tree shall be like. */
@@ -79,6 +91,7 @@ typedef struct specdec__ngram_wish {
 typedef struct specdec__ngram_reader {
     const int32_t *text; /* the caller's: what was counted stays as it is until it is taken back */
     int from, length;
+    int streak, streak_at; /* tokens in a row that had been thought likeliest, where the text was so long */
     int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run that is the text's last k tokens */
 } specdec__ngram_reader;
 
@@ -105,7 +118,7 @@ typedef struct specdec__ngram {
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
-    specdec__ngram_trust trust[SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
+    specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
     specdec__ngram_reader past;     /* where history is indexed anew */
 } specdec__ngram;
 
@@ -115,6 +128,7 @@ static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
     int k;
 
     reader->from = reader->length = from;
+    reader->streak = reader->streak_at = 0;
     for (k = 1; k <= SPECDEC__NGRAM_CONTEXT_MAX; k++)
         reader->active[k] = -1;
     reader->active[0] = 0;
@@ -137,7 +151,8 @@ static void specdec__ngram_clear(specdec__ngram *index)
 static void specdec__ngram_begin_trust(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
-    int i, k;
+    static const float doubt[SPECDEC__NGRAM_STREAKS] = {1, 0.5f, 0.25f};
+    int i, k, streak;
 
     for (i = 0; i < SPECDEC__NGRAM_SOURCES; i++)
         for (k = 0; k < SPECDEC__NGRAM_EVIDENCE; k++) {
@@ -147,8 +162,10 @@ static void specdec__ngram_begin_trust(specdec__ngram *index)
                 share = 0.15f;
             else if (i >= SPECDEC__NGRAM_ROWS)
                 share = 0.4f;
-            index->trust[i][k].tried = 4;
-            index->trust[i][k].right = 4 * share;
+            for (streak = 0; streak < SPECDEC__NGRAM_STREAKS; streak++) {
+                index->trust[streak][i][k].tried = 4;
+                index->trust[streak][i][k].right = 4 * (1 - doubt[streak] * (1 - share));
+            }
         }
 }
 
@@ -561,7 +578,7 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
         evidence = specdec__min_int(total, 3) - 1;
     else
         evidence = 2 * most >= total ? 3 : 4;
-    specdec__ngram_close(list, from, (float)total, &index->trust[depth][evidence]);
+    specdec__ngram_close(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
 /* Lists what the target found likeliest as a stage, but for what is listed already, and one token more. */
@@ -582,29 +599,30 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
     specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
 }
 
-/* Lists what may follow a path whose longest run is `run` and whose last tokens, newest first, are tail (known), in
-   stages: after the longest context, what only the next shorter one adds, and so on; what the target found likeliest
-   there; behind the root, what it found likely in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets its
-   part of what those before it have left, by how often it was right so far. */
-static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, int32_t run,
-                                    const int32_t *tail, int known, int root)
+/* Lists what may follow a path in stages: after the longest context, what only the next shorter one adds, and so on;
+   what the target found likeliest there; behind the root, what it found likely in the root's place (LogitSpec, arXiv
+   2507.01449). Each stage gets its part of what those before it have left, by how often it was right so far. */
+static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, const specdec__ngram_place *place)
 {
+    const specdec__recycling *r = &index->recycling;
     const specdec__recycled *row;
+    int32_t run = place->run;
     int length, kinds = 0, from = 0, i, k;
     float left = 1;
 
     list->count = list->stage_count = 0;
+    list->streak = place->streak < 4 ? place->streak > 0 : 2;
     for (; run > 0; run = index->runs[run].suffix) {
         if (index->runs[run].total > 0 && index->runs[run].kinds != kinds)
             specdec__ngram_list_run(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
-    row = specdec__recycle_find(&index->recycling, tail, known, &length);
+    row = specdec__recycle_find(r, place->tail, place->known, &length);
     if (row)
-        specdec__ngram_list_row(list, row, -1, index->trust[SPECDEC__NGRAM_ROWS + (length > 1)]);
-    row = root && known > 1 ? specdec__recycle_find(&index->recycling, tail + 1, known - 1, &length) : NULL;
+        specdec__ngram_list_row(list, row, -1, index->trust[list->streak][SPECDEC__NGRAM_ROWS + (length > 1)]);
+    row = place->root && place->known > 1 ? specdec__recycle_find(r, place->tail + 1, place->known - 1, &length) : NULL;
     if (row)
-        specdec__ngram_list_row(list, row, tail[0], index->trust[0]);
+        specdec__ngram_list_row(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
         const float right = list->stages[k].trust->right / list->stages[k].trust->tried;
 
@@ -615,14 +633,14 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
     }
 }
 
-/* Learns from the token that followed a path by how much stages can be trusted. */
-static void specdec__ngram_learn(specdec__ngram *index, int32_t run, const int32_t *tail, int known, int root,
-                                 int32_t token)
+/* Learns from the token that followed a path by how much stages can be trusted. Returns whether it was thought the
+   likeliest. */
+static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
-    int k, at, right = 0;
+    int k, at, best = 0, right = 0;
 
-    specdec__ngram_list_all(index, &list, run, tail, known, root);
+    specdec__ngram_list_all(index, &list, place);
     at = specdec__ngram_known(&list, token);
     for (k = 0; k < list.stage_count && !right; k++) {
         specdec__ngram_trust *trust = list.stages[k].trust;
@@ -635,6 +653,9 @@ static void specdec__ngram_learn(specdec__ngram *index, int32_t run, const int32
             trust->right *= 0.98f;
         }
     }
+    for (k = 1; k < list.count; k++)
+        best = list.items[k].probability > list.items[best].probability ? k : best;
+    return at >= 0 && at == best;
 }
 
 /* Tokens that noise lifts are more probable than others, where the target chooses with the same noise. It lifts a
@@ -708,24 +729,26 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
         list->items[k] = item;
         offer.token = item.token;
         offer.probability = from->probability * item.probability;
+        offer.streak = k ? 0 : from->streak + 1;
         if (!(offer.probability > least))
             return;
         specdec__ngram_push(index, offer);
     }
 }
 
-/* The last tokens of a path through a tree, newest first, into tail[SPECDEC__RECYCLE_CONTEXT + 1]. text[length] ends
-   with the root. Returns how many there are. */
-static int specdec__ngram_tail(int32_t *tail, const specdec_tree *tree, const int32_t *tokens, int node,
-                               const int32_t *text, int length)
+/* The place behind a node: of a tree behind text[length], which ends with the root. Its run and streak are the
+   caller's. */
+static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
+                                const int32_t *text, int length)
 {
     int n = 0;
 
+    place->root = !node;
     for (; node > 0 && n <= SPECDEC__RECYCLE_CONTEXT; node = tree->parents[node])
-        tail[n++] = tokens[node];
+        place->tail[n++] = tokens[node];
     for (; length > 0 && n <= SPECDEC__RECYCLE_CONTEXT; length--)
-        tail[n++] = text[length - 1];
-    return n;
+        place->tail[n++] = text[length - 1];
+    place->known = n;
 }
 
 /* The longest run that a reader's text ends with, and that may be continued. */
@@ -749,7 +772,7 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
     const int n = wish->n;
     specdec__ngram_offer offer;
     specdec__ngram_list list;
-    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1];
+    specdec__ngram_place place;
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
         wish->d < 1 || !(wish->least >= 0.0f))
@@ -762,6 +785,7 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
     offer.run = specdec__ngram_longest(index, reader);
     offer.probability = 1.0f;
     offer.parent = -1;
+    offer.streak = reader->streak_at == reader->length ? reader->streak : 0;
     index->offer_count = index->offer_order = 0;
     for (tree->n = 0;; offer = specdec__ngram_take(index)) {
         int node = tree->n++;
@@ -773,9 +797,10 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
             offer.run = specdec__ngram_step(index, offer.run, offer.token);
         }
         if (offer.depth + 1 < wish->d && node + 1 < n) {
-            const int known = specdec__ngram_tail(tail, tree, tokens, node, reader->text, reader->length);
-
-            specdec__ngram_list_all(index, &list, offer.run, tail, known, !node);
+            specdec__ngram_look(&place, tree, tokens, node, reader->text, reader->length);
+            place.run = offer.run;
+            place.streak = offer.streak;
+            specdec__ngram_list_all(index, &list, &place);
             if (wish->coupled)
                 specdec__ngram_lift(&list, specdec__sample_noise_row(wish->seed,
                                                                      (uint64_t)(reader->length + offer.depth)));

@@ -52,6 +52,7 @@ typedef struct specdec__settle_need {
     int altered;       /* the tokens that may be altered are among so many last of the text */
     float temperature;
     float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
+    const uint32_t *allowed; /* a bit for each token that may follow; NULL: all may */
 } specdec__settle_need;
 
 /* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
@@ -60,7 +61,7 @@ typedef struct specdec__settle_need {
 static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
-    specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty};
+    specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty, NULL};
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
     const int length = specdec__sampler_chain(s, chain), greedy = !(s->temperature > 0);
     int at = 0, window, i;
@@ -114,8 +115,19 @@ static int specdec__settle_scale(specdec__settling *w, int from, int end)
     return good;
 }
 
-/* Finds the `leaders` highest bounds, best first. Returns 0 if any bound is no number, or too large. */
-static int specdec__settle_lead(specdec__settling *w, int leaders)
+/* Bounds [from, end) of tokens that may not follow become -infinity. */
+static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed, int from, int end)
+{
+    int i;
+
+    for (i = from; i < end; i++)
+        if (!(allowed[i / 32] >> i % 32 & 1))
+            w->row[i] = specdec__float_from_bits(0xff800000u);
+}
+
+/* Finds the `leaders` highest bounds of tokens that may follow, best first; fewer, if these are all. Returns 0 if any
+   bound is no number, or too large. */
+static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_t *allowed)
 {
     specdec_candidate candidate;
     int i = 0, end;
@@ -124,6 +136,8 @@ static int specdec__settle_lead(specdec__settling *w, int leaders)
         end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
         if (!specdec__settle_scale(w, i, end))
             return 0;
+        if (allowed)
+            specdec__settle_forbid(w, allowed, i, end);
         if (w->count == leaders &&
             !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
             continue;
@@ -133,12 +147,14 @@ static int specdec__settle_lead(specdec__settling *w, int leaders)
             w->count = specdec__sample_insert(w->found, w->count, leaders, candidate);
         }
     }
-    return 1;
+    while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST))
+        w->count--;
+    return w->count > 0;
 }
 
 /* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
    for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
-   rounded. +infinity when fewer than k were found. */
+   rounded. Below all bounds when fewer than k were found. */
 static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
                                    const specdec__settle_list *lists, int list_count)
 {
@@ -159,7 +175,7 @@ static float specdec__settle_least(const specdec__settling *w, const specdec__se
             held = specdec__sample_insert(best, held, k, w->found[i]);
     }
     if (held < k)
-        return specdec__float_from_bits(0x7f800000u);
+        return -SPECDEC__SAMPLE_LARGEST;
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
@@ -246,7 +262,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     float least;
     int known;
 
-    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders))
+    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders, need->allowed))
         return 0;
     least = w->found[0].logit;
     specdec__settle_read(w, 0);
@@ -267,7 +283,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
 /* All logits of the last step are made. */
 static void specdec__settle_whole(specdec__context *c)
 {
-    c->screen.asked = 0;
+    c->screen.asked = SPECDEC__SCREEN_LOGITS;
     c->screen.whole++;
     c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
