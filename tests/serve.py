@@ -45,10 +45,10 @@ class Server:
         self.errors.seek(0)
         return self.errors.read().decode("utf-8", "replace")
 
-    def connect(self, timeout=300):
+    def connect(self, timeout=3600):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
-    def ask(self, method, path, body=None, headers={}, timeout=300):
+    def ask(self, method, path, body=None, headers={}, timeout=3600):
         c = self.connect(timeout)
         try:
             c.request(method, path, body, headers)

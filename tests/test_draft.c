@@ -606,7 +606,7 @@ static void test_drawn(void)
         while (first->count == PROMPT) {
             expect_third(first->engine);
             for (k = 0; k < 2; k++)
-                first->engine->drafters[0].proposals[k].idle = 0;
+                first->engine->drafters[0].proposals[k].idle_steps = 0;
             CHECK(!specdec_work(first));
         }
         out_of_turn += drawn_behind_dropped(first) + drawn_behind_dropped(second);

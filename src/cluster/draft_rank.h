@@ -70,7 +70,7 @@ static void specdec__guesser_cut(specdec *t, int count)
 
     if (count < t->count)
         d->kind->truncate(d, t->at, t->tokens, count);
-    p->stays = p->count = 0;
+    p->valid_at = p->count = 0;
     t->count = count;
     t->engine->link->guesser->sequences[t->at].full = 0;
 }
@@ -83,7 +83,7 @@ static void specdec__guesser_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->guesser->sequences[t->at].fresh = !p->stays;
+    e->link->guesser->sequences[t->at].fresh = !p->valid_at;
     p->grows = p->shares = 1;
 }
 
@@ -102,16 +102,16 @@ static void specdec__guesser_settle(specdec *t, int n)
     memset(p->place, -1, (size_t)known * sizeof *p->place);
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
-    specdec__tune_fade(e->tune);
+    specdec__tune_decay(e->tune);
     if (e->link->guesser->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
         e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
-    for (i = 0; p->stays && i < known; i++) /* candidates that stay have moved to the front */
+    for (i = 0; p->valid_at && i < known; i++) /* candidates that stay have moved to the front */
         if (p->place[i] >= 0)
             numbers[p->place[i]] = numbers[i];
     p->count = 0;
-    if (p->stays)
+    if (p->valid_at)
         specdec__guesser_begin(t);
 }
 
@@ -154,7 +154,7 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
     s.seed |= (uint64_t)specdec__wire_word(in) << 32;
     for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
         words[i] = specdec__wire_word(in);
-    specdec__sample_words(&s, words, 1);
+    specdec__sample_convert_words(&s, words, 1);
     if (in->bad || in->left || specdec__sample_check(&s, NULL))
         return 0;
     t->settings.sampling = s;
@@ -292,7 +292,7 @@ static int specdec__guesser_extend(specdec *t)
     result = specdec__ahead_extend(a, p, known, count, &t->error);
     if (result) {
         own->full = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
-        p->stays = p->count = 0;
+        p->valid_at = p->count = 0;
         return 0;
     }
     specdec__guesser_prune(p, from);
@@ -327,7 +327,7 @@ static int specdec__guesser_work(specdec__engine *e)
     next = went || next ? next : specdec__guesser_next(e);
     if (next) {
         if (g->text) /* its tree is left behind */
-            specdec__guesser_proposal(g->text)->stays = 0;
+            specdec__guesser_proposal(g->text)->valid_at = 0;
         g->text = next;
         g->runs = 0;
         went = specdec__guesser_extend(next);

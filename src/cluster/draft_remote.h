@@ -55,7 +55,7 @@ static const specdec__guess *specdec__draft_remote_guess(const specdec__drafter 
     return guess && guess->count ? guess : NULL;
 }
 
-static int specdec__draft_remote_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     return specdec__draft_remote_guess(d, p, candidate) != NULL;
 }
@@ -64,7 +64,7 @@ static int specdec__draft_remote_knows(const specdec__drafter *d, const specdec_
 static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
-    const int goes_on = specdec__draft_remote_knows(d, p, 0);
+    const int goes_on = specdec__draft_remote_can_extend(d, p, 0);
     const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
     const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
 
@@ -76,9 +76,9 @@ static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__prop
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
+    const double late = 2 * link->late, wait = !(late > 0) || late > p->wait_seconds ? p->wait_seconds : late;
 
-    m->until = specdec__draft_remote_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
 }
 
 /* Waits until it is known what may follow a candidate, if that is to be waited for. */
@@ -89,7 +89,7 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__prop
     double left;
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_knows(d, p, candidate)) {
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, p, candidate)) {
         specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
@@ -176,8 +176,8 @@ static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p
     for (i = root + 1; i < known; i++)
         if (p->place[i] >= 0)
             numbers[p->place[i]] = numbers[i];
-    for (p->ran = 0, i = 1; i < p->tree.n; i++)
-        p->ran += p->extended[i];
+    for (p->extended_count = 0, i = 1; i < p->tree.n; i++)
+        p->extended_count += p->extended[i];
 }
 
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -208,7 +208,7 @@ static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int c
     return 0;
 }
 
-static void specdec__draft_remote_look(specdec__drafter *d, int at, const int32_t *text, int count,
+static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int32_t *text, int count,
                                      const specdec_sampling *s)
 {
     specdec__link *link = specdec__draft_remote_link(d);
@@ -224,7 +224,7 @@ static void specdec__draft_remote_look(specdec__drafter *d, int at, const int32_
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
-    specdec__sample_words(&others, words + 8, 0);
+    specdec__sample_convert_words(&others, words + 8, 0);
     specdec__guess_choose(link, at, words);
     specdec__guess_tell(link, at, text, count);
 }
@@ -250,7 +250,7 @@ static const specdec__drafter_kind specdec__draft_remote_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_remote_init, specdec__draft_remote_fill, specdec__draft_remote_extend, NULL,
     specdec__draft_remote_truncate, specdec__draft_remote_share, NULL, specdec__draft_remote_cost,
     specdec__draft_remote_behind,
-    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_look,
-    specdec__draft_remote_knows, specdec__draft_remote_due, 0, 0, NULL};
+    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_prepare,
+    specdec__draft_remote_can_extend, specdec__draft_remote_due, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED

@@ -334,7 +334,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
         work->memory = memory;
         work->bytes = bytes;
         specdec__chat_recognise(work, m->chat_template, &m->vocab);
-        specdec__conversation_recognise(work, m->chat_template, &m->vocab);
+        specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
     *beyond = specdec__arena_again(arena, from);

@@ -299,14 +299,14 @@ static int specdec__draft_block_ready(const specdec__drafter *d, int at, int cou
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-static int specdec__draft_block_heard(const specdec__drafter *d, int at)
+static int specdec__draft_block_followed(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
 /* Makes keys of the states that are new. A text some of whose states were missed is not drafted for, until it is
    cut. */
-static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__heard *heard,
+static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -413,6 +413,6 @@ static const specdec__drafter_kind specdec__draft_block_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+    specdec__draft_block_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED

@@ -58,7 +58,7 @@ static int specdec__draft_last_ready(const specdec__drafter *d, int at, int coun
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__heard *heard,
+static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                  specdec_error *error)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;

@@ -169,7 +169,7 @@ static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int cou
     return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
 }
 
-static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
+static int specdec__draft_layer_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
@@ -178,7 +178,7 @@ static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 
 /* Forgets states of pairs that have been run, but the last of them; if there is none, all are run first whose tokens
    are known. */
-static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__heard *heard,
+static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[heard->at];
@@ -198,7 +198,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
 }
 
 /* Keeps the states that are new. A text some of whose states were missed is not drafted for, until it is cut. */
-static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__heard *heard,
+static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -295,12 +295,12 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
+    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
 
 SPECDEC__FOR_SPEED

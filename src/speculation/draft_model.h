@@ -107,7 +107,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     int32_t *nodes = specdec__draft_nodes(&m->levels, p);
-    const int count = p->depth[root], all = 2 * (p->ran - count) <= c->most;
+    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->most;
     int at, i, stay = all ? -1 : 0;
 
     for (at = root; at > 0; at = p->tree.parents[at])
@@ -119,7 +119,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     for (i = 1; i < p->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);
-    p->ran = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->ran);
+    p->extended_count = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->extended_count);
 }
 
 static void specdec__draft_model_move(specdec__drafter *d, specdec__pool *pool, int threads)

@@ -72,7 +72,7 @@ static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_rea
 
 /* Keeps what the target found likely at a node, if that was computed. */
 static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
-                                         const specdec__judged *j, int node)
+                                         const specdec__verified *j, int node)
 {
     if (j->logits)
         specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
@@ -80,7 +80,7 @@ static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__n
 }
 
 /* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
-static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
+static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
@@ -170,6 +170,6 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_watch};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_see_logits};
 
 SPECDEC__FOR_SPEED

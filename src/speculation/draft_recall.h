@@ -61,7 +61,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->at = p->at;
     q->levels = p->tree.n - 1 - done;
     q->most = m->nodes;
-    q->stays = 0;
+    q->valid_at = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
     q->constrained = p->constrained;
     if (m->inner.kind->cost)
@@ -217,7 +217,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
-    if (target->model->mixing.kind)
+    if (specdec__mixing_is(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)

@@ -285,7 +285,7 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
     specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
     s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose(s, 4 * p->patience);
+    specdec__short_choose(s, 4 * p->wait_seconds);
     if (s->on)
         specdec__short_copy(s);
     m->ids = s->on ? s->ids : NULL;
@@ -340,7 +340,7 @@ static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec_
 {
     specdec__levels *m = (specdec__levels *)d->state;
     specdec_result result = p->chosen[0] == 0 ? specdec__draft_root(d, p, error)
-                                              : specdec__draft_run(d, p, p->chosen, p->ran, count, error);
+                                              : specdec__draft_run(d, p, p->chosen, p->extended_count, count, error);
     int i;
 
     for (i = 0; !result && i < count; i++) {

@@ -22,7 +22,6 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_STREAKS     3     /* a source is trusted more, the more tokens in a row were foreseen */
 #define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
 #define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
-#define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
 
 /* A run of tokens that occurs in the texts. Indices of runs; -1: none. Run 0 is the empty one. */
 typedef struct specdec__ngram_run {

@@ -23,7 +23,7 @@ SPECDEC__FOR_SIZE
 
 /* These members become word[SPECDEC__SAMPLE_WORDS], or the words members (loads). Words of text are little-endian, so
    that they are the same bytes everywhere. */
-static SPECDEC__UNUSED void specdec__sample_words(specdec_sampling *s, uint32_t *word, int loads)
+static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
         size_t at;

@@ -104,7 +104,7 @@ static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t tok
 }
 
 /* The largest length that changes anything: powers beyond are infinite. */
-static int specdec__sampler_dry_most(const specdec_sampling *s, int allowed)
+static int specdec__sampler_dry_limit(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
@@ -130,7 +130,7 @@ static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_most(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_limit(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
         if (specdec__sampler_breaks(in, last[-i]))

@@ -570,7 +570,7 @@ static const specdec__calls *specdec__conversation_named(specdec__bytes text, co
 
 /* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
    stays in w->found. */
-static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_recognise(specdec__chat_work *w,
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(specdec__chat_work *w,
                                                                              specdec__bytes text,
                                                                              const specdec__vocab *v)
 {
