@@ -170,6 +170,7 @@ extern "C" {
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
    SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
+   SPECDEC_NO_RECURRENT  without recurrent layers (LFM2, Qwen3.5, Mamba-2): a model with some is refused; 14 KB less
    SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
@@ -765,9 +766,10 @@ SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, si
    sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, into data[room], as
-   a file that specdec_load_history reads on any machine. *bytes becomes its size; with NULL as data that is all. The
-   file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, and what the model
+   found likely behind them, into data[room], as a file that specdec_load_history reads on any machine. *bytes becomes
+   its size; with NULL as data that is all. The file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine
+   has no n-grams. */
 SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
 /* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
@@ -1859,6 +1861,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__EXPERTS 0
 #else
 #define SPECDEC__EXPERTS 1
+#endif
+
+/* Whether recurrent layers are there. */
+#ifdef SPECDEC_NO_RECURRENT
+#define SPECDEC__RECURRENT 0
+#else
+#define SPECDEC__RECURRENT 1
 #endif
 
 /* Whether there is more to draft with than a model. */
@@ -4482,12 +4491,12 @@ SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { r
 
 /* Types of files that are not read: their names, what is nearest of those that are, and their sizes; bytes 0: of a type
    that has gone from the format. */
-typedef struct specdec__quant_stranger {
+typedef struct specdec__quant_unsupported {
     unsigned short number, block, bytes;
     const char *name, *near_it;
-} specdec__quant_stranger;
+} specdec__quant_unsupported;
 
-static const specdec__quant_stranger specdec__quant_strangers[] = {
+static const specdec__quant_unsupported specdec__quant_strangers[] = {
     {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
     {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
     {26, 1, 4, "I32", "F32"},           {27, 1, 8, "I64", "F32"},           {28, 1, 8, "F64", "F32"},
@@ -4495,7 +4504,7 @@ static const specdec__quant_stranger specdec__quant_strangers[] = {
     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
 /* The row of a type that is not read, or NULL when it is not even known. */
-static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_stranger(uint32_t number)
+static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_stranger(uint32_t number)
 {
     size_t i;
 
@@ -4510,7 +4519,7 @@ static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_strang
 static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
-    const specdec__quant_stranger *stranger = type ? NULL : specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = type ? NULL : specdec__quant_find_stranger(number);
     const size_t block = type ? (size_t)type->block : stranger ? stranger->block : 1,
                  bytes = type ? (size_t)type->bytes : stranger ? stranger->bytes : 0;
 
@@ -26954,7 +26963,7 @@ static const specdec__calls *specdec__conversation_named(specdec__bytes text, co
 
 /* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
    stays in w->found. */
-static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_recognise(specdec__chat_work *w,
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(specdec__chat_work *w,
                                                                              specdec__bytes text,
                                                                              const specdec__vocab *v)
 {
@@ -33571,8 +33580,8 @@ static void specdec__compile_choices(specdec__build *b, const char *const *choic
 }
 
 /* Says where a text is wrong. */
-static specdec_result specdec__compile_place(const specdec__build *b, const unsigned char *text, size_t size,
-                                             specdec_error *error)
+static specdec_result specdec__compile_fail_at(const specdec__build *b, const unsigned char *text, size_t size,
+                                              specdec_error *error)
 {
     size_t i, line = 1, column = 1;
 
@@ -33654,11 +33663,11 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
     if (s && s->bad_key)
         return specdec__compile_path(s, error);
     if (s && (b->at || !s->j.nodes || s->j.failed))
-        return specdec__compile_place(b, text, size, error);
+        return specdec__compile_fail_at(b, text, size, error);
     if (s && s->bad_node)
         return specdec__compile_path(s, error);
     if (text && b->at)
-        return specdec__compile_place(b, text, size, error);
+        return specdec__compile_fail_at(b, text, size, error);
     return specdec__fail(error, (specdec_result)b->failed, "%s", b->why);
 }
 
@@ -34567,6 +34576,9 @@ typedef struct specdec__mixing {
     int row;                  /* of what the first matrices make, */
     int inputs, kept;         /* of which [inputs, inputs + kept) changes the state */
 } specdec__mixing;
+
+/* Whether a model has recurrent layers, here or in another part of it. */
+SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
 
 /* Floats of the matrix of a head. */
 SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
@@ -35825,7 +35837,8 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     const specdec__gguf_value *list = &m->recurrent;
     int64_t value = 0;
 
-    if (!m->mixing.kind || index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+    if (!specdec__mixing_is(&m->mixing) ||
+        index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
         return 0;
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
         return 1;
@@ -35888,6 +35901,10 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
     x->kind = m->trait[SPECDEC__MIXING];
     if (!x->kind)
         return SPECDEC_OK;
+    if (!SPECDEC__RECURRENT)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "recurrent layers, which %s has, are left out of this build by SPECDEC_NO_RECURRENT",
+                             m->architecture->name);
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
@@ -36170,9 +36187,9 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
 }
 
 /* Refuses a tensor of a type that is not read. */
-static specdec_result specdec__model_unread(const char *name, uint32_t type, specdec_error *error)
+static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
 {
-    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(type);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_stranger(type);
 
     return stranger ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                                     "tensor %s is of type %s, which is not read (%s is)", name, stranger->name,
@@ -36239,7 +36256,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
         return result;
     out->type = specdec__quant_find(t.type);
     if (!out->type)
-        return specdec__model_unread(name, t.type, error);
+        return specdec__model_fail_type(name, t.type, error);
     if (specdec__quant_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
@@ -37209,7 +37226,7 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 }
 
 /* Whether a layer's tensor of this name is one that holds a matrix, or (with kinds 2) a vector, as they were bound. */
-static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
+static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
 {
     const specdec__shape shape = specdec__model_layer_shape(m, layer);
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
@@ -37249,14 +37266,14 @@ static int specdec__model_layer_reads(const specdec__model *m, int layer, specde
     char weight[96];
     specdec__bytes matrix;
 
-    if (specdec__model_layer_knows(m, layer, suffix, 2))
+    if (specdec__model_layer_has_tensor(m, layer, suffix, 2))
         return 1;
     if (!specdec__model_renamed(suffix, ".input_scale", ".weight", weight, sizeof weight) &&
         !specdec__model_renamed(suffix, ".scale", ".weight", weight, sizeof weight))
         return 0;
     matrix.data = (const unsigned char *)weight;
     matrix.size = strlen(weight);
-    return specdec__model_layer_knows(m, layer, matrix, 1);
+    return specdec__model_layer_has_tensor(m, layer, matrix, 1);
 }
 
 /* Whether tensors of this name are read: of layers that there are, or of the whole. */
@@ -37868,7 +37885,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
         work->memory = memory;
         work->bytes = bytes;
         specdec__chat_recognise(work, m->chat_template, &m->vocab);
-        specdec__conversation_recognise(work, m->chat_template, &m->vocab);
+        specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
     *beyond = specdec__arena_again(arena, from);
@@ -38086,7 +38103,7 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!mixing->kind)
+    if (!specdec__mixing_is(mixing))
         return;
     s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->most = specdec__min_int(length / s->every, 1 << 12);
@@ -38108,7 +38125,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 
     memset(state, 0, sizeof *state);
     state->next.slot = -1;
-    if (!s->mixing.kind)
+    if (!specdec__mixing_is(&s->mixing))
         return;
     state->room = s->most + 2;
     state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
@@ -38118,6 +38135,9 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
     for (i = 0; state->place && i < state->places; i++)
         state->place[i] = i;
 }
+
+/* Whether a cache has states. */
+SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
 /* The state of a view: what its last point says, or zeros. */
 SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
@@ -38722,7 +38742,7 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
    states; none where a window would reach pages that were given back. */
 static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = kv->states.count ? specdec__state_reach(&view->state, end) : end;
+    end = specdec__states_are(&kv->states) ? specdec__state_reach(&view->state, end) : end;
     return specdec__view_holds_all(view, kv, end) ? end : 0;
 }
 
@@ -38734,7 +38754,8 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 
     if (length < view->length) {
         length = specdec__view_reach(view, kv, length);
-        specdec__state_cut(&view->state, &kv->states, length);
+        if (specdec__states_are(&kv->states))
+            specdec__state_cut(&view->state, &kv->states, length);
     }
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
@@ -38993,7 +39014,8 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         for (had |= s->spare; s->spare;)
             specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
-    specdec__state_unreserve(&view->state, &kv->states);
+    if (specdec__states_are(&kv->states))
+        specdec__state_unreserve(&view->state, &kv->states);
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -39005,7 +39027,7 @@ static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         specdec__state_keep(&view->state, &kv->states, path, count, stay);
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
@@ -39068,7 +39090,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     int end, span, i;
 
     specdec__view_unreserve(view, kv);
-    if (kv->states.count) {
+    if (specdec__states_are(&kv->states)) {
         if (from || view->length)
             return 0;
         count = specdec__state_shares(&view->state, &other->state, count);
@@ -39756,7 +39778,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     }
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    if (c->model->mixing.layers)
+    if (SPECDEC__RECURRENT && c->model->mixing.layers)
         c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
     specdec__arena_beyond(arena, end);
 }
@@ -39793,7 +39815,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
-    if (model->mixing.kind)
+    if (specdec__mixing_is(&model->mixing))
         specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
@@ -42938,7 +42960,7 @@ static void specdec__forward_worker(void *argument, int thread)
         c->scratch[thread].half = 2 * i;
         if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
             return;
-        if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
@@ -43031,7 +43053,10 @@ static specdec_result specdec__forward_skip(specdec__context *c, const specdec__
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
 
-    if (!result && c->kv.states.count && (result = specdec__forward_mix_prepare(c, batch, error)) == SPECDEC_OK)
+    if (result || !specdec__states_are(&c->kv.states))
+        return result;
+    result = specdec__forward_mix_prepare(c, batch, error);
+    if (!result)
         specdec__forward_mix_end(c, 0);
     return result;
 }
@@ -43045,13 +43070,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
-    if (!result && c->kv.states.count)
+    if (!result && specdec__states_are(&c->kv.states))
         result = specdec__forward_mix_prepare(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (c->kv.states.count)
+    if (specdec__states_are(&c->kv.states))
         specdec__forward_mix_end(c, !result);
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return result;
@@ -43367,7 +43392,7 @@ SPECDEC__FOR_SIZE
 
 /* These members become word[SPECDEC__SAMPLE_WORDS], or the words members (loads). Words of text are little-endian, so
    that they are the same bytes everywhere. */
-static SPECDEC__UNUSED void specdec__sample_words(specdec_sampling *s, uint32_t *word, int loads)
+static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
         size_t at;
@@ -43704,7 +43729,7 @@ static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t tok
 }
 
 /* The largest length that changes anything: powers beyond are infinite. */
-static int specdec__sampler_dry_most(const specdec_sampling *s, int allowed)
+static int specdec__sampler_dry_limit(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
@@ -43730,7 +43755,7 @@ static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_most(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_limit(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
         if (specdec__sampler_breaks(in, last[-i]))
@@ -45805,7 +45830,7 @@ SPECDEC__FOR_SIZE
 
 /* What followed a context. */
 typedef struct specdec__recycled {
-    uint32_t tag;                            /* of the context */
+    uint32_t tag;                            /* a hash of the context; its lowest bits are its place */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
     int32_t tokens[SPECDEC__RECYCLE_TOKENS];
 } specdec__recycled;
@@ -45825,16 +45850,21 @@ static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *aren
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
 
-/* The place of a context of n tokens, tail[0] being its newest, and its tag there. */
-static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, const int32_t *tail, int n, uint32_t *tag)
+/* The tag of a context of n tokens, tail[0] being its newest. */
+static uint32_t specdec__recycle_tag(const int32_t *tail, int n)
 {
     uint64_t hash = (uint64_t)n;
     int i;
 
     for (i = 0; i < n; i++)
         hash = specdec__mix((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
-    *tag = (uint32_t)(hash >> 32);
-    return &r->entries[(uint32_t)hash & (r->count - 1)];
+    return (uint32_t)(hash >> 32);
+}
+
+/* The only place of a context in the table, which has at least one. */
+SPECDEC__INLINE specdec__recycled *specdec__recycle_place(const specdec__recycling *r, uint32_t tag)
+{
+    return &r->entries[tag & (r->count - 1)];
 }
 
 /* What followed the longest context that is in the table, of the known tokens of tail; NULL: none is. *length: its
@@ -45842,11 +45872,10 @@ static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, co
 static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
                                                       int *length)
 {
-    uint32_t tag;
-
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
-        const specdec__recycled *entry = specdec__recycle_place(r, tail, *length, &tag);
+        const uint32_t tag = specdec__recycle_tag(tail, *length);
+        const specdec__recycled *entry = specdec__recycle_place(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -45874,9 +45903,8 @@ static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, in
         kept.tokens[i] = best[i].token;
     }
     for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
-        specdec__recycled *place = specdec__recycle_place(r, tail, i, &kept.tag);
-
-        *place = kept;
+        kept.tag = specdec__recycle_tag(tail, i);
+        *specdec__recycle_place(r, kept.tag) = kept;
     }
 }
 
@@ -45899,7 +45927,6 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_STREAKS     3     /* a source is trusted more, the more tokens in a row were foreseen */
 #define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
 #define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
-#define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
 
 /* A run of tokens that occurs in the texts. Indices of runs; -1: none. Run 0 is the empty one. */
 typedef struct specdec__ngram_run {
@@ -46697,8 +46724,28 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The bytes of a file that specdec__ngram_save writes. */
-static size_t specdec__ngram_file_size(const specdec__ngram *index)
+#define SPECDEC__NGRAM_HEAD  24 /* bytes before the tokens of a file */
+#define SPECDEC__NGRAM_ENTRY 40 /* bytes of an entry of the table of likely tokens */
+
+/* Where a file's parts are. */
+typedef struct specdec__ngram_file {
+    const unsigned char *tokens, *entries;
+    size_t count, entry_count;
+} specdec__ngram_file;
+
+/* Entries of the table that say something. */
+static size_t specdec__ngram_entries(const specdec__recycling *r)
+{
+    size_t count = 0;
+    uint32_t i;
+
+    for (i = 0; i < r->count; i++)
+        count += r->entries[i].share[0] > 0;
+    return count;
+}
+
+/* The tokens, and ends of texts, of a file that specdec__ngram_save writes. */
+static size_t specdec__ngram_file_tokens(const specdec__ngram *index)
 {
     size_t tokens = (size_t)index->remembered;
     int i;
@@ -46706,7 +46753,7 @@ static size_t specdec__ngram_file_size(const specdec__ngram *index)
     for (i = 0; i < index->size.readers; i++)
         if (index->readers[i].length > index->readers[i].from)
             tokens += (size_t)(index->readers[i].length - index->readers[i].from) + 1;
-    return SPECDEC__NGRAM_HEAD + tokens * 4 + 8;
+    return tokens;
 }
 
 /* Writes a live text and its end. Returns where it stopped. */
@@ -46722,88 +46769,160 @@ static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *read
     return to + 4;
 }
 
-/* Writes what the index counts, the history and then the live texts, as a file into data[room]. *bytes becomes what
-   that takes; with data NULL that is all. All numbers are little-endian:
+/* Writes the table of likely tokens. Returns where it stopped. */
+static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
+{
+    uint32_t i;
+    int k;
+
+    for (i = 0; i < r->count; i++) {
+        const specdec__recycled *entry = &r->entries[i];
+
+        if (!entry->share[0])
+            continue;
+        specdec__store_u32(to, entry->tag);
+        for (k = 0; k < SPECDEC__RECYCLE_TOKENS; k++) {
+            specdec__store_u16(to + 4 + 2 * k, entry->share[k]);
+            specdec__store_u32(to + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k, (uint32_t)entry->tokens[k]);
+        }
+        to += SPECDEC__NGRAM_ENTRY;
+    }
+    return to;
+}
+
+/* Writes what the index counts, the history and then the live texts, and what the target found likely, as a file into
+   data[room]. *bytes becomes what that takes; with data NULL that is all. All numbers are little-endian:
      8 bytes  "SPECSEEN"
-     4        version: 1
+     4        version: 2
      4        count
      8        vocabulary: a fingerprint, by which specdec__ngram_load knows files for another tokenizer
      4 each   count tokens; 0xffffffff is the end of a text
+     4        entries of the table of likely tokens
+     40 each  4 bytes the context's hash, 6 times 2 bytes shares of 32768, falling, 6 times 4 bytes tokens
      8        FNV-1a of all bytes before
-   O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
+   A file of version 1 has no table: its tokens are followed by the hash. O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t vocabulary, void *data,
                                                           size_t room, size_t *bytes, specdec_error *error)
 {
+    const size_t count = specdec__ngram_file_tokens(index), entries = specdec__ngram_entries(&index->recycling);
     unsigned char *file = (unsigned char *)data, *to;
     int i;
 
-    *bytes = specdec__ngram_file_size(index);
+    *bytes = SPECDEC__NGRAM_HEAD + 4 * count + 4 + SPECDEC__NGRAM_ENTRY * entries + 8;
     if (!data)
         return SPECDEC_OK;
     if (*bytes > room)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", *bytes, room);
     memcpy(file, "SPECSEEN", 8);
-    specdec__store_u32(file + 8, 1);
-    specdec__store_u32(file + 12, (uint32_t)((*bytes - SPECDEC__NGRAM_HEAD - 8) / 4));
+    specdec__store_u32(file + 8, 2);
+    specdec__store_u32(file + 12, (uint32_t)count);
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_HEAD;
     for (i = 0; i < index->remembered; i++, to += 4)
         specdec__store_u32(to, (uint32_t)*specdec__ngram_past(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_text(&index->readers[i], to);
+    specdec__store_u32(to, (uint32_t)entries);
+    to = specdec__ngram_save_table(&index->recycling, to + 4);
     specdec__store_u64(to, specdec__hash(SPECDEC__HASH, file, *bytes - 8));
     return SPECDEC_OK;
 }
 
-/* Is data[size] a file that specdec__ngram_save wrote for this vocabulary, of so many tokens? */
-static specdec_result specdec__ngram_check(const unsigned char *data, size_t size, uint64_t vocabulary, int tokens,
-                                           specdec_error *error)
+/* Finds a file's parts. Returns 0 when its size is not that of its parts. */
+static int specdec__ngram_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
-    size_t count, i;
+    size_t left = size - SPECDEC__NGRAM_HEAD - 8;
+
+    f->count = specdec__load_u32(data + 12);
+    f->tokens = data + SPECDEC__NGRAM_HEAD;
+    f->entry_count = 0;
+    if (f->count > left / 4)
+        return 0;
+    left -= 4 * f->count;
+    f->entries = f->tokens + 4 * f->count;
+    if (specdec__load_u32(data + 8) == 1)
+        return !left;
+    if (left < 4)
+        return 0;
+    f->entry_count = specdec__load_u32(f->entries);
+    f->entries += 4;
+    return !((left - 4) % SPECDEC__NGRAM_ENTRY) && (left - 4) / SPECDEC__NGRAM_ENTRY == f->entry_count;
+}
+
+/* Reads an entry of the table. Returns 0 when its shares or tokens cannot be. */
+static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
+{
+    int k;
+
+    entry->tag = specdec__load_u32(from);
+    for (k = 0; k < SPECDEC__RECYCLE_TOKENS; k++) {
+        const uint32_t token = specdec__load_u32(from + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k);
+
+        entry->share[k] = specdec__load_u16(from + 4 + 2 * k);
+        entry->tokens[k] = (int32_t)token;
+        if (token >= (uint32_t)tokens || entry->share[k] > (k ? entry->share[k - 1] : 32768) || !entry->share[0])
+            return 0;
+    }
+    return 1;
+}
+
+/* Is data[size] a file that specdec__ngram_save wrote for this vocabulary, of so many tokens? */
+static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigned char *data, size_t size,
+                                           uint64_t vocabulary, int tokens, specdec_error *error)
+{
+    specdec__recycled entry;
+    size_t i;
 
     if (size < SPECDEC__NGRAM_HEAD + 8 || memcmp(data, "SPECSEEN", 8) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a file of what was seen");
-    if (specdec__load_u32(data + 8) != 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 is read)",
+    if (specdec__load_u32(data + 8) - 1 > 1)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 and 2 are read)",
                              specdec__load_u32(data + 8));
-    count = specdec__load_u32(data + 12);
-    if ((size - SPECDEC__NGRAM_HEAD - 8) / 4 != count || size % 4 ||
+    if (!specdec__ngram_file_parts(f, data, size) ||
         specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the file of what was seen is damaged");
     if (specdec__load_u64(data + 16) != vocabulary)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "what was seen belongs to another vocabulary");
-    for (i = 0; i < count; i++) {
-        uint32_t token = specdec__load_u32(data + SPECDEC__NGRAM_HEAD + i * 4);
+    for (i = 0; i < f->count; i++) {
+        uint32_t token = specdec__load_u32(f->tokens + i * 4);
 
-        if (token != (uint32_t)SPECDEC__NGRAM_END && (token >= (uint32_t)tokens || i + 1 == count))
+        if (token != (uint32_t)SPECDEC__NGRAM_END && (token >= (uint32_t)tokens || i + 1 == f->count))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "token %zu of what was seen is out of range", i);
     }
+    for (i = 0; i < f->entry_count; i++)
+        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_ENTRY, tokens))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "entry %zu of what was seen is out of range", i);
     return SPECDEC_OK;
 }
 
 /* Takes what a file of specdec__ngram_save holds into the history, as if these texts ended now: what has no room is
-   forgotten, the oldest first. tokens: of the vocabulary. Every byte is checked before any counts. O(size). A file
-   that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH;
-   SPECDEC_ERROR_ARGUMENT: this index has no history. */
+   forgotten, the oldest first. Its likely tokens go where the table has none. tokens: of the vocabulary. Every byte is
+   checked before any counts. O(size). A file that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT,
+   SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no history. */
 static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
                                                           const void *data, size_t size, specdec_error *error)
 {
-    const unsigned char *file = (const unsigned char *)data;
     const size_t room = (size_t)index->size.history;
-    specdec_result result = specdec__ngram_check(file, size, vocabulary, tokens, error);
-    size_t count, i;
+    specdec__ngram_file f;
+    specdec__recycled entry;
+    specdec_result result = specdec__ngram_check(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
+    size_t i;
 
     if (result)
         return result;
     if (!room)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no room for what was seen");
-    count = specdec__load_u32(file + 12);
-    for (i = count > room ? count - room : 0; i < count; i++) {
-        int32_t token = (int32_t)specdec__load_u32(file + SPECDEC__NGRAM_HEAD + i * 4);
+    for (i = f.count > room ? f.count - room : 0; i < f.count; i++) {
+        int32_t token = (int32_t)specdec__load_u32(f.tokens + i * 4);
 
         specdec__ngram_make_room(index);
         specdec__ngram_replay(index, token);
         specdec__ngram_remember(index, token);
+    }
+    for (i = 0; i < f.entry_count && index->recycling.count; i++) {
+        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_ENTRY, tokens);
+        if (!specdec__recycle_place(&index->recycling, entry.tag)->share[0])
+            *specdec__recycle_place(&index->recycling, entry.tag) = entry;
     }
     return SPECDEC_OK;
 }
@@ -47932,169 +48051,174 @@ static float specdec__row_surprise(const specdec__row *row, int32_t token)
 }
 
 /* =====================================================================================================================
- * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; what
- *     several propose is merged into one tree.
+ * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; the trees
+ *     of several drafters are merged into one.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* of a node */
 #define SPECDEC__NGRAM_TOKENS 6    /* the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SHARE 1024  /* tokens of each further text that the index has room for */
-#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, of which it keeps what the target found likely */
-#define SPECDEC__NGRAM_LEAST 0.005f /* a continuation is not proposed that is less probable */
+#define SPECDEC__NGRAM_SHARE 1024  /* tokens of each sequence but the first for which the index has room */
+#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, whose most probable tokens by the target are stored */
+#define SPECDEC__NGRAM_LEAST 0.005f /* least probability of a continuation that is proposed */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
-    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and one that is in no list */
+    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and that of forced tokens */
 };
 
-/* What a drafter proposes for one text in a step: a tree of candidates behind the text, the root first. */
+/* What a drafter proposes for one sequence in a step: a tree of candidates (draft tokens, before some are chosen to be
+   verified). Candidate 0 is the root: the sequence's last token. */
 typedef struct specdec__proposal {
-    int at;               /* which of the engine's texts */
-    int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
+    int at;               /* index of the sequence in the engine */
+    int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
     int count;            /* the root is text[count - 1] */
-    const specdec_sampling *sampling; /* of the text */
-    specdec__constrained *constrained; /* the same; NULL: anything may follow */
-    const specdec__view *view;        /* of the text, in the target's cache; NULL while the engine is made */
+    const specdec_sampling *sampling;  /* of the sequence */
+    specdec__constrained *constrained; /* of the sequence; NULL: it has no constraint */
+    const specdec__view *view;         /* of the sequence, in the target's cache; NULL while the engine is made */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
-    specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
-    float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
-    int grows;            /* the tree is extended level by level, else filled */
-    int shares;           /* candidates have shares, which tell how probable they are; else their ranks tell */
+    specdec_rule rule;    /* by which children are drawn; coupled: by specdec__choose */
+    float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
+    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
+    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
     specdec_tree tree;
-    int32_t *tokens;      /* (capacity): -1 where nothing is proposed */
+    int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
     int32_t *depth;       /* (capacity): root 0 */
-    unsigned char *extended; /* (capacity): what may follow a candidate is known */
-    float *share;         /* (capacity): how probable a candidate is behind its parent, by the drafter */
-    float *probability;   /* (capacity): of the path from the root */
-    int level;            /* where the newest level of a tree that grows begins */
-    int ran;              /* candidates that were extended before, the root aside */
-    int stays;            /* the tree was begun behind a shorter text, and holds behind one of so many tokens; 0: not */
+    unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
+    float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
+    float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
+    int level;            /* index of the first candidate of the newest level */
+    int extended_count;   /* candidates that were extended, without the root */
+    int valid_at;         /* the tree is kept from an earlier step and valid while `count` is this; 0: not kept */
     int32_t *chosen;      /* (tree size): candidates to be extended next */
-    int32_t *kept;        /* (tree size): candidates that shall be verified, in order; the root is the first of them */
+    int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count;
-    int32_t *place;       /* (capacity): the node of the merged tree that a candidate has become, or -1 */
-    double seconds;       /* that this took, without what is not held against the drafter */
-    double patience;      /* so many seconds may be waited for what is on its way */
-    int idle;             /* steps since the drafter was asked for a tree that pays, or for one guess */
+    int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
+    double seconds;       /* of drafting that count against the drafter */
+    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
+    int idle_steps;       /* steps since the drafter was last asked for draft tokens */
 } specdec__proposal;
 
-/* What a drafter may need to know when it is made. */
+/* Arguments of a drafter's init. */
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    const specdec__room *room;       /* texts, and how long they are */
+    const specdec__room *room;       /* number of sequences, and their length */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* of the pool, that its model keeps busy */
-    int window;                      /* tokens of a text that it may look at; 0: as many as its model was made for */
+    int threads;                     /* of the pool that the drafter's model keeps busy */
+    int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
 } specdec__draft_setup;
 
 typedef struct specdec__drafter specdec__drafter;
 
-/* The target has read tokens [from, from + n) of a text. */
-typedef struct specdec__heard {
-    int at;              /* which of the engine's texts */
-    const int32_t *text; /* (count) what is known of it */
+/* Tokens [from, from + n) of a sequence that the target has run and committed, with its hidden states. */
+typedef struct specdec__prefilled {
+    int at;              /* index of the sequence in the engine */
+    const int32_t *text; /* (count): its tokens */
     int count, from, n;
-    int first;           /* of the step's nodes the first that is the text's */
-    const int *path;     /* (n): which of its nodes became those tokens; NULL: all, in order */
-    const float *state;  /* the final one, behind the last of them; NULL: was not computed */
-} specdec__heard;
+    int first;           /* index of the sequence's first node in the step */
+    const int *path;     /* (n): the nodes of the tokens, counted from `first`; NULL: 0, 1, 2, ... */
+    const float *state;  /* hidden state of the last token; NULL: not computed */
+} specdec__prefilled;
 
-/* The target has run a tree behind a text and chosen a path. */
-typedef struct specdec__judged {
-    int at;                  /* which of the engine's texts */
-    const int32_t *text;     /* its tokens, those chosen along the path included */
-    int count;               /* of it before the step: the root is text[count - 1] */
+/* A verified tree: the target's logits and the accepted path. */
+typedef struct specdec__verified {
+    int at;                  /* index of the sequence in the engine */
+    const int32_t *text;     /* its tokens, those of the step included */
+    int count;               /* of them before the step: the root is text[count - 1] */
     const specdec_sampling *sampling;
     const specdec_tree *tree;
     const int32_t *tokens;   /* (tree->n) */
-    const float *logits;     /* (tree->n, vocab); NULL: nobody had to look at any */
+    const float *logits;     /* (tree->n, vocab); NULL: not computed, as all tokens were forced */
     int vocab;
     const specdec__kernels *kernels;
-    const int32_t *path;     /* (length): nodes that were reached, the root first: each has chosen a token */
+    const int32_t *path;     /* (length): the root and the accepted nodes */
     int length;
-    int whole;               /* 0: nodes that were not reached have no logits; others at least those that matter, all
-                                else being -infinity */
-} specdec__judged;
+    int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
+                                can be chosen, the others being -infinity */
+} specdec__verified;
 
-/* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind:
-   a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
+/* A kind of drafter: a row of functions. All but fill may be NULL; the comment's "NULL:" says what that means. Adding a
+   kind: a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. `at` is the index of a
+   sequence in the engine. */
 typedef struct specdec__drafter_kind {
-    size_t source;   /* of its model: a specdec_source, by its place in specdec_config; 0: it needs none */
-    int optional;    /* it can do without that model, too */
-    size_t asked;    /* an int in specdec_config by its place: if that is 0, auto does without this kind; 0: never */
-    int ranks;       /* tokens that it may propose behind a node; 0: any number */
-    int draws;       /* children are drawn from a distribution if a rule of rejection wants that */
-    int size, depth; /* of its trees, when it drafts alone and the caller does not say */
-    /* Takes its state from an arena, which may only count. Or: it has none. */
+    size_t source;   /* offset in specdec_config of the specdec_source of its model; 0: it has no model */
+    int optional;    /* 1: it can draft without that model, too */
+    size_t enabled_by; /* offset in specdec_config of an int: `auto` uses this kind unless that is 0; 0: always */
+    int ranks;       /* children of a node that it may propose; 0: any number */
+    int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
+    int size, depth; /* default size and depth of its trees when it drafts alone */
+    /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
-    /* Proposes a token for each node of proposal->tree, whose levels lie one behind the other. A drafter that costs
-       nothing also chooses the tree and says how probable each node is behind its parent. */
+    /* Proposes a token for each node of proposal->tree, whose levels are stored one behind the other. A drafter without
+       cost also chooses the tree and sets the shares. */
     specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
-    /* Appends what may follow each of proposal->chosen[count], with its shares. The root comes first, alone; a
-       candidate comes once, after its parent. Or: its trees do not grow. */
+    /* Appends children, with shares, to each of proposal->chosen[count]. The root is extended first, alone; each
+       candidate once, after its parent. NULL: its trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
-    /* path (count): which of its candidates were accepted, the root aside. Or: it reads them in the text. */
+    /* path (count): its candidates that were accepted, without the root. NULL: it prefills them later. */
     void (*commit)(specdec__drafter *drafter, specdec__proposal *proposal, const int32_t *path, int count);
-    /* Text number `at`, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
+    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: nothing is stored of it. */
     void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
-    /* Text number `at`, of which nothing is remembered, begins with the first length tokens of text number `of`. Or: it
-       finds out by reading. Numbers behind those of the texts: see keeps. */
+    /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
+       prefills them. Indices from the number of sequences on: see keeps. */
     void (*share)(specdec__drafter *drafter, int at, int of, int length);
-    /* Text number `at` has ended; its place will be another text's. Or: as if it were cut to nothing. */
+    /* The sequence has ended, and its index will be reused. NULL: as truncate to 0. */
     void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
-    /* What a level costs, in steps of the target; a guess until one was timed. Or: nothing: it can always be asked. */
+    /* Estimated cost of a level in plain steps, used until one is timed. NULL: drafting costs nothing. */
     double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
-    /* How many of the first count tokens of text number `at` it has not read. Or: it need not read any. */
+    /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
     int (*behind)(const specdec__drafter *drafter, int at, int count);
-    /* Reads the first count tokens of the proposal's text, so that fewer are left for later. Or: it reads fast. */
+    /* Prefills the first `count` tokens of the proposal's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*read)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
-    /* Whether it can propose behind the first count tokens of text number `at`. Or: always. */
+    /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
     int (*ready)(const specdec__drafter *drafter, int at, int count);
-    /* Hears what the target has read, with its states, those of drafter->taps included. Tokens come in order; some come
-       again. Or: it does not look at states. */
-    specdec_result (*follow)(specdec__drafter *drafter, const specdec__heard *heard, specdec_error *error);
-    /* Of how many tokens of text number `at` it has heard: the next one is needed. Or: it needs the last alone. */
-    int (*heard)(const specdec__drafter *drafter, int at);
-    /* The path to a candidate that was extended was accepted, with it: it becomes the root, what lies behind it stays.
-       Or: nothing can stay. */
+    /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
+       drafter->taps. NULL: it uses no hidden states. */
+    specdec_result (*follow)(specdec__drafter *drafter, const specdec__prefilled *heard, specdec_error *error);
+    /* How many of the sequence's tokens follow has received: it needs the next one. NULL: it needs the last one only.
+       */
+    int (*followed)(const specdec__drafter *drafter, int at);
+    /* The path to an extended candidate was accepted: that becomes the root, and its descendants stay. NULL: no
+       candidate can stay. */
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
-    /* From now on it runs on so many threads of this pool, or fewer. Or: always on the engine's. */
+    /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
     void (*move)(specdec__drafter *drafter, specdec__pool *pool, int threads);
-    /* Text number `at` has count tokens, and a step is made up that may write behind them. Or: it looks when asked. */
-    void (*look)(specdec__drafter *drafter, int at, const int32_t *text, int count, const specdec_sampling *sampling);
-    /* Whether it knows by now what may follow a candidate. Or: it always finds out. */
-    int (*knows)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
-    /* In so many seconds it is thought to know more; 0: that is not known. Or: it finds out. */
+    /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
+    void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
+                    const specdec_sampling *sampling);
+    /* Whether it has the children of a candidate now, without waiting. NULL: always. */
+    int (*can_extend)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
+    /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
     double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
-    /* 1: share and truncate also take the numbers of ended sequences that are kept (room->kept of them): text `views` +
-       i is the i-th. 0: it remembers none of these. */
+    /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them): index `views`
+       + i is the i-th. 0: it stores nothing of them. */
     int keeps;
-    int nextn; /* 1: its model is the block of the target's files that only predicts; 0: see source */
-    /* Sees the logits of the nodes that were verified. Or: it does not look at them. */
-    void (*watch)(specdec__drafter *drafter, const specdec__judged *judged);
+    int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
+    /* Receives the logits of a verified tree. NULL: it does not use them. */
+    void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
 
-/* What a sequence that begins like another one takes over of it; nothing where there is one sequence. */
+/* A drafter's function for sequences that begin alike; NULL where the library has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
+/* A drafter of an engine. */
 struct specdec__drafter {
     const specdec__drafter_kind *kind;
-    specdec_drafting drafting;     /* its name to callers */
-    void *state;                   /* of its kind */
-    const specdec__model *model;   /* of the kind's source; NULL: it needs none */
+    specdec_drafting drafting;     /* its public number */
+    void *state;                   /* private to its kind */
+    const specdec__model *model;   /* NULL: it has none */
     size_t kv_bytes;               /* of its cache */
-    int levels;                    /* that it can guess, the root aside */
-    specdec__taps taps;            /* states that it wants of the target's steps, or none: out (nodes, count, width) */
-    specdec__proposal *proposals;  /* (texts): for this step */
+    int levels;                    /* that it can draft, without the root */
+    specdec__taps taps;            /* hidden states that it needs of the target's steps: (nodes, count, width) */
+    specdec__proposal *proposals;  /* (sequences): for the current step */
 };
 
 /* --- any drafter -------------------------------------------------------------------------------------------------- */
 
-/* The arrays of a tree of at most `size` nodes. */
+/* Takes the arrays of a tree of at most `size` nodes from an arena. */
 static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
 {
     memset(tree, 0, sizeof *tree);
@@ -48103,7 +48227,7 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
     tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* The arrays of a proposal: `capacity` candidates, of which `size` are verified at most. */
+/* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
 static void specdec__draft_take(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
     specdec__draft_take_tree(&p->tree, capacity, arena);
@@ -48117,8 +48241,8 @@ static void specdec__draft_take(specdec__proposal *p, int capacity, int size, sp
     p->kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* Before a step: nothing is proposed but the root, the last of count tokens. What a tree holds that stays is not
-   proposed as yet. */
+/* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
+   the last step stay in it, but are not to be verified yet. */
 static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
                                  specdec_rule rule)
 {
@@ -48130,34 +48254,35 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->kept[0] = 0;
     p->kept_count = 1;
     p->seconds = 0;
-    if (p->stays == count)
+    if (p->valid_at == count)
         return;
-    p->stays = 0;
+    p->valid_at = 0;
     specdec__tree_put(&p->tree, 0, -1, 0);
     p->tokens[0] = text[count - 1];
     p->probability[0] = p->share[0] = 1;
     p->depth[0] = p->chosen[0] = p->extended[0] = 0;
     p->tree.n = 1;
-    p->ran = 0;
+    p->extended_count = 0;
 }
 
-/* The first count candidates shall be verified. */
+/* Marks the first `count` candidates to be verified. */
 static void specdec__draft_keep(specdec__proposal *p, int count)
 {
     for (p->kept_count = 0; p->kept_count < count; p->kept_count++)
         p->kept[p->kept_count] = p->kept_count;
 }
 
-/* The tree that is verified. */
+/* The tree of a sequence that the target verifies. */
 typedef struct specdec__merged {
     specdec_tree tree;
     int32_t *tokens;    /* (capacity) */
     signed char *owner; /* (capacity): which drafter was the first to propose a node; -1: the root */
-    float *worth;       /* (capacity): how probable it is that a node is accepted; never above its parent's */
+    float *worth;       /* (capacity): probability that a node is accepted, at most its parent's */
 } specdec__merged;
 
-/* Merges what the drafters want to have verified of text number `at` into one tree of at most `most` nodes. What an
-   earlier drafter has proposed at a node is not doubled; what one drafter proposes twice there, it has drawn twice. */
+/* Merges the drafters' candidates to be verified into one tree of at most `most` nodes, for sequence `at`. A token that
+   an earlier drafter proposed behind the same node is not added again; one that a drafter proposes twice is, as it was
+   drawn twice. */
 static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
                                  int most)
 {
@@ -48195,7 +48320,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
     }
 }
 
-/* The candidate that has become a node of the merged tree; -1: none. */
+/* The index of the candidate that is node `node` of the merged tree; -1: none is. */
 static int specdec__draft_candidate(const specdec__proposal *p, int node)
 {
     int k;
@@ -48206,7 +48331,7 @@ static int specdec__draft_candidate(const specdec__proposal *p, int node)
     return -1;
 }
 
-/* Of a merged tree's guesses, keeps the first `most` that are worth at least `least`. Returns how many these are. */
+/* Keeps of a merged tree the first `most` draft tokens with worth[i] >= least. Returns how many it keeps. */
 static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
                                 int most)
 {
@@ -48237,7 +48362,7 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
     return kept - 1;
 }
 
-/* Tells a drafter which of its candidates were accepted: those on the path (length, the root first). */
+/* Calls a drafter's commit with its candidates on the accepted path (length, the root first). */
 static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];
@@ -48736,7 +48861,7 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
     specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
     s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose(s, 4 * p->patience);
+    specdec__short_choose(s, 4 * p->wait_seconds);
     if (s->on)
         specdec__short_copy(s);
     m->ids = s->on ? s->ids : NULL;
@@ -48791,7 +48916,7 @@ static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec_
 {
     specdec__levels *m = (specdec__levels *)d->state;
     specdec_result result = p->chosen[0] == 0 ? specdec__draft_root(d, p, error)
-                                              : specdec__draft_run(d, p, p->chosen, p->ran, count, error);
+                                              : specdec__draft_run(d, p, p->chosen, p->extended_count, count, error);
     int i;
 
     for (i = 0; !result && i < count; i++) {
@@ -49032,7 +49157,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     int32_t *nodes = specdec__draft_nodes(&m->levels, p);
-    const int count = p->depth[root], all = 2 * (p->ran - count) <= c->most;
+    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->most;
     int at, i, stay = all ? -1 : 0;
 
     for (at = root; at > 0; at = p->tree.parents[at])
@@ -49044,7 +49169,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     for (i = 1; i < p->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);
-    p->ran = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->ran);
+    p->extended_count = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->extended_count);
 }
 
 static void specdec__draft_model_move(specdec__drafter *d, specdec__pool *pool, int threads)
@@ -49218,7 +49343,7 @@ static int specdec__draft_last_ready(const specdec__drafter *d, int at, int coun
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__heard *heard,
+static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                  specdec_error *error)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
@@ -49499,7 +49624,7 @@ static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int cou
     return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
 }
 
-static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
+static int specdec__draft_layer_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
@@ -49508,7 +49633,7 @@ static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
 
 /* Forgets states of pairs that have been run, but the last of them; if there is none, all are run first whose tokens
    are known. */
-static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__heard *heard,
+static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[heard->at];
@@ -49528,7 +49653,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
 }
 
 /* Keeps the states that are new. A text some of whose states were missed is not drafted for, until it is cut. */
-static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__heard *heard,
+static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -49625,13 +49750,13 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
+    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -49821,7 +49946,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || target->mixing.kind || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__mixing_is(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
                              "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
     for (i = 0; i < m->layers; i++) {
@@ -50185,14 +50310,14 @@ static int specdec__draft_block_ready(const specdec__drafter *d, int at, int cou
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-static int specdec__draft_block_heard(const specdec__drafter *d, int at)
+static int specdec__draft_block_followed(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
 /* Makes keys of the states that are new. A text some of whose states were missed is not drafted for, until it is
    cut. */
-static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__heard *heard,
+static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -50299,7 +50424,7 @@ static const specdec__drafter_kind specdec__draft_block_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+    specdec__draft_block_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -50368,7 +50493,7 @@ static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_rea
 
 /* Keeps what the target found likely at a node, if that was computed. */
 static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
-                                         const specdec__judged *j, int node)
+                                         const specdec__verified *j, int node)
 {
     if (j->logits)
         specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
@@ -50376,7 +50501,7 @@ static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__n
 }
 
 /* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
-static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
+static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
@@ -50466,7 +50591,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_watch};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_see_logits};
 
 SPECDEC__FOR_SPEED
 
@@ -50551,7 +50676,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->at = p->at;
     q->levels = p->tree.n - 1 - done;
     q->most = m->nodes;
-    q->stays = 0;
+    q->valid_at = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
     q->constrained = p->constrained;
     if (m->inner.kind->cost)
@@ -50707,7 +50832,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
-    if (target->model->mixing.kind)
+    if (specdec__mixing_is(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)
@@ -50782,71 +50907,77 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
-#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought */
-#define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
-#define SPECDEC__TUNE_MEMORY 0.99 /* what a step leaves of the weight of older ones */
-#define SPECDEC__TUNE_STAKE 0.8   /* plain steps that a drafter may lose before it has won any, */
-#define SPECDEC__TUNE_SHARE 0.0025 /* and the share of all time that it may lose */
-#define SPECDEC__TUNE_DEBT 0.5    /* plain steps of debt at most, and */
-#define SPECDEC__TUNE_WEALTH 12.0 /* of credit: what counts is how it goes now */
-#define SPECDEC__TUNE_HOPE 0.1    /* plain steps of debt forgiven a step to speculation that promises twice the speed */
-#define SPECDEC__TUNE_SHARED 0.9  /* of what changes a width's time, that changes all widths' times alike */
-#define SPECDEC__TUNE_WIDER 0.03 /* of a plain step: what a node adds to steps a little wider than those seen often */
-#define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
-#define SPECDEC__TUNE_LIGHT 0.05  /* of a plain step: a level of a growing tree that takes less is asked for always */
-#define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
-#define SPECDEC__TUNE_LOAD 0.36 /* of a step of those who write, that reading for others may add to it */
-#define SPECDEC__TUNE_BREATH 32   /* steps that read before one that does not, so that this is known as it is now */
-#define SPECDEC__TUNE_PATIENCE 0.25 /* of a step: as long a drafter may take that costs nothing, */
-#define SPECDEC__TUNE_SMALL (8 << 20) /* bytes of weights of models whose costs are measured before the first step, */
-#define SPECDEC__TUNE_TRIAL 0.004     /* for so many seconds: their steps are too short to learn from many of them */
+/* The policy has one idea: a drafter may lose at most SPECDEC__TUNE_BUDGET of all time to exploring (drafting and
+   verifying what is not accepted). Its credit is that exploration budget in seconds: each step adds the budget and what
+   accepted draft tokens saved, and takes what they cost. Below 0 the drafter rests. A plain step is a target step of
+   one node, without drafting. */
+#define SPECDEC__TUNE_BUDGET 0.0025      /* of all time: what a drafter may lose against plain steps */
+#define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* plain steps: a drafter's credit before its first step */
+#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* plain steps below 0: lowest credit, so that a drafter is back soon */
+#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* plain steps: highest credit, so that old gains do not hide present losses */
+#define SPECDEC__TUNE_FORGIVEN 0.1 /* plain steps a step: credit of a resting drafter that expects twice the rate */
+#define SPECDEC__TUNE_REST_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
+#define SPECDEC__TUNE_RANKS 8            /* ranks of children whose acceptance is measured separately */
+#define SPECDEC__TUNE_BINS 10            /* ranges of a draft token's share whose acceptance is measured separately */
+#define SPECDEC__TUNE_DECAY 0.99         /* factor, a step, of the weight of older observations of acceptance */
+#define SPECDEC__TUNE_DRIFT 0.9          /* of a change of one width's time: the part that applies to all widths */
+#define SPECDEC__TUNE_NEXT_NODE 0.03     /* plain steps: assumed cost of one node more than the widest measured step */
+#define SPECDEC__TUNE_CHEAP 0.05         /* plain steps: a drafter whose level takes less drafts at every step */
+#define SPECDEC__TUNE_CATCH_UP 8         /* tokens: a drafter that is further behind prefills before it drafts */
+#define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which a drafter's catching up must pay */
+#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* plain steps: longest time of a drafter without cost, or wait for one */
+#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* of a step in which sequences decode: time that prefilling others may add */
+#define SPECDEC__TUNE_PREFILL_STEPS 32   /* steps with prefilling before one without, whose time is measured */
+#define SPECDEC__TUNE_SMALL_BYTES (8 << 20)  /* bytes of weights: smaller models are timed before the first step */
+#define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing them may take */
 
 SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__OFFERS <= SPECDEC__TUNE_RANKS);
 
 /* A running mean of measured times. */
 typedef struct specdec__tune_mean {
     double seconds; /* 0: nothing was measured yet */
-    double seen;    /* how many measurements, until that no longer matters */
+    double seen;    /* measurements, up to 7: each later one has a weight of 1/7 */
 } specdec__tune_mean;
 
-/* What is known of a drafter. Each answers for its own losses. */
+/* Measured costs and acceptance of a drafter, and its credit. */
 typedef struct specdec__tune_drafter {
-    double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
-    int ranks;                  /* children of a node, at most, that it may propose */
-    int certain;                /* what it proposes is always accepted */
-    int at_once;                /* it proposes all levels for the price of one */
-    specdec__tune_mean level;   /* of drafting */
-    specdec__tune_mean reading; /* a token of text that it catches up with */
+    double cost;                /* of a level before one was timed, in plain steps; 0: it costs nothing */
+    int ranks;                  /* children of a node that it may propose, at most */
+    int certain;                /* 1: its draft tokens are always accepted */
+    int at_once;                /* 1: all levels together cost as much as one */
+    specdec__tune_mean level;   /* seconds of drafting a level */
+    specdec__tune_mean reading; /* seconds of prefilling a token */
     double credit;              /* seconds that it may still lose against plain steps */
-    int patience;               /* steps to wait before it is asked again for a text, when it does not pay */
-    double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
-    double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
-    /* Of nodes that it chose, by the probability of the path to them: sums of these, and how many were accepted. */
+    int retry_steps;            /* steps until a drafter that does not pay is asked for one draft token again */
+    double offered[SPECDEC__TUNE_RANKS];  /* children of accepted nodes, by rank, the ranks before not being accepted */
+    double accepted[SPECDEC__TUNE_RANKS]; /* how many of these were accepted */
+    double share[SPECDEC__TUNE_BINS];     /* sums of the drafter's probabilities for children of accepted nodes */
+    double hits[SPECDEC__TUNE_BINS];      /* how many of these children were accepted */
 } specdec__tune_drafter;
 
-/* What tokens of prompts add to steps in which others write. */
+/* The load: prompt tokens in steps in which other sequences decode, and what they cost. */
 typedef struct specdec__tune_load {
-    double row, key;     /* seconds of a token, and of each key that it sees; 0: nothing was measured yet */
-    double usual;        /* key over row, by what the model is made of */
-    double rows, keys;   /* tokens in the step under way, and the keys that they see together */
-    double alone;        /* seconds of a step without a load, as it is now, of so many nodes */
-    int nodes;           /* 0: none was seen */
-    int doubted;         /* the last one of these was not believed: 1: too slow, -1: too fast, 0: it was */
-    int seen;            /* measurements */
-    int most;            /* tokens that a step has read, at most */
-    int steps;           /* that have read, since one that has not */
+    double row, key;     /* seconds that a prompt token adds, and each key that it attends to; 0: not measured */
+    double key_ratio;    /* key / row before both are measured, by the shape of the model */
+    double rows, keys;   /* prompt tokens in the current step, and the keys that they attend to together */
+    double seconds;      /* running mean of steps without a load, of `nodes` nodes */
+    int nodes;           /* 0: no step without a load was measured */
+    int outlier;         /* 1: the last step without a load was unexpectedly slow and is unused; -1: fast; 0: used */
+    int seen;            /* measurements of row and key, up to 4 */
+    int most_rows;       /* prompt tokens of a measured step, at most */
+    int steps;           /* with a load, since the last one without */
 } specdec__tune_load;
 
 typedef struct specdec__tune {
     specdec__tune_load load;
     int count;                                          /* of drafters */
-    int beside;                                         /* which of the two that follow */
-    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* of the target, by width; [1]: while somebody drafts */
+    int async;                                          /* index into steps: 1: a drafter runs during the step */
+    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by nodes */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
 } specdec__tune;
 
-/* One more drafter, of which nothing is known but what a level costs, and how many children a node may get (0: any). */
+/* Adds a drafter with an estimate of a level's cost in plain steps, and the children that it may propose behind a node
+   (0: any number). */
 static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
 {
     specdec__tune_drafter *t = &tune->drafters[tune->count++];
@@ -50855,19 +50986,19 @@ static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
     memset(t, 0, sizeof *t);
     t->cost = cost;
     t->ranks = ranks ? ranks : SPECDEC__TUNE_RANKS;
-    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* a hopeful guess, worth a few observations: losses are bounded */
+    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* prior: a high acceptance, weighted as 4 observations */
         t->offered[i] = 4;
         t->accepted[i] = i ? 0.5 : 2.4;
     }
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
         t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
-        t->taken[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
+        t->hits[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
     }
-    t->patience = 16;
+    t->retry_steps = 16;
 }
 
-/* One more time. Each of the first few counts as much as all before; one outlier moves the mean little. */
-static void specdec__tune_see(specdec__tune_mean *mean, double seconds)
+/* Adds a measured time to a mean: weights 1, 1/2, ... 1/7, then 1/7. A time above twice the mean counts as that. */
+static void specdec__tune_add_time(specdec__tune_mean *mean, double seconds)
 {
     const double known = mean->seconds;
 
@@ -50877,10 +51008,10 @@ static void specdec__tune_see(specdec__tune_mean *mean, double seconds)
     mean->seconds = known + (seconds - known) / mean->seen;
 }
 
-/* Seconds of a plain step; before one was seen, by the narrowest that was. */
+/* Seconds of a plain step; before one was measured, estimated from the narrowest measured step; 0 if none was. */
 static double specdec__tune_plain(const specdec__tune *tune)
 {
-    const specdec__tune_mean *step = tune->steps[tune->beside];
+    const specdec__tune_mean *step = tune->steps[tune->async];
     int n = 1;
 
     while (n < SPECDEC__MAX_TREE && !(step[n].seconds > 0))
@@ -50888,12 +51019,13 @@ static double specdec__tune_plain(const specdec__tune *tune)
     return step[n].seconds / (1 + 0.1 * (n - 1));
 }
 
-/* times[1..most]: seen widths as they are, others on the line between their neighbours; past the last one, a tenth of a
-   step for each node, or the slope seen so far if that is steeper. Up to twice the last one, once that is known well,
-   nodes are thought to cost less: else what is never tried would never be known. Never falling. */
+/* times[1..most]: seconds of a step by its nodes. Measured widths have their means, widths between two of them are
+   interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is steeper. Up to
+   twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE: at a higher estimate wider steps
+   would never be tried. times never falls. */
 static void specdec__tune_times(const specdec__tune *tune, double *times, int most)
 {
-    const specdec__tune_mean *step = tune->steps[tune->beside];
+    const specdec__tune_mean *step = tune->steps[tune->async];
     int n, known = 1, next = 1;
     double slope, node;
 
@@ -50906,7 +51038,7 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
             times[n] = times[n - 1] + (step[next].seconds - times[n - 1]) / (next - n + 1);
         } else {
             slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
-            node = (n <= 2 * known && step[known].seen >= 6 ? SPECDEC__TUNE_WIDER : 0.1) * times[1];
+            node = (n <= 2 * known && step[known].seen >= 6 ? SPECDEC__TUNE_NEXT_NODE : 0.1) * times[1];
             times[n] = times[n - 1] + (slope > node || known > 8 ? slope : node);
         }
         if (step[n].seconds > 0)
@@ -50916,7 +51048,7 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
     }
 }
 
-/* The acceptance vector of a drafter: p[k] = accepted at rank k + 1, the ranks before it having failed. */
+/* p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
 static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
@@ -50928,33 +51060,34 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
     }
 }
 
+/* The bin of a probability. */
 SPECDEC__INLINE int specdec__tune_bin(float probability)
 {
     return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
 }
 
-/* How probable it is that a candidate of this share is accepted, once its parent is. */
-static double specdec__tune_offer(const specdec__tune_drafter *t, float share)
+/* The measured probability that a draft token is accepted once its parent is; share: the drafter's own estimate. */
+static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
 {
     int bin = specdec__tune_bin(share);
-    double p = (double)share * t->taken[bin] / t->share[bin];
+    double p = (double)share * t->hits[bin] / t->share[bin];
 
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* How probable the paths to candidates are that have shares: those from number `from` on. Deeper ones than that
-   are not to be verified now. */
+/* Sets p->probability, of the path from the root, for all draft tokens from index `from` on, by their shares. Tokens
+   deeper than `deepest` levels get 0: they are not verified in this step. */
 static void specdec__tune_paths(const specdec__tune_drafter *t, specdec__proposal *p, int from, int deepest)
 {
     int i;
 
     for (i = from; i < p->tree.n; i++)
         p->probability[i] = p->depth[i] > deepest ? 0 :
-            (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_offer(t, p->share[i]));
+            (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_share_probability(t, p->share[i]));
 }
 
-/* Notes how a drafter's candidates behind one that was reached fared, also those that were not verified. node: of the
-   merged tree, accepted there, or -1; token: what came. */
+/* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the child
+   that was accepted, in the merged tree, or -1; token: the target's choice. */
 static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
                                int32_t token)
 {
@@ -50967,56 +51100,57 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
 
         if (p->tokens[i] < 0)
             continue;
-        t->offered[rank] += !came; /* later ranks count when the earlier ones have failed */
+        t->offered[rank] += !came; /* a rank counts when the lower ones were not accepted */
         t->accepted[rank] += hit && !came;
         came |= hit;
         if (p->shares) {
             t->share[specdec__tune_bin(p->share[i])] += (double)p->share[i];
-            t->taken[specdec__tune_bin(p->share[i])] += hit;
+            t->hits[specdec__tune_bin(p->share[i])] += hit;
         }
     }
 }
 
-/* Pairs of sums lose weight, once the first of them is above `enough`. */
-static void specdec__tune_fade_pairs(double *seen, double *came, int count, double enough)
+/* Multiplies (seen[i], came[i]) by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
+static void specdec__tune_decay_pairs(double *seen, double *came, int count, double enough)
 {
     int i;
 
     for (i = 0; i < count; i++)
         if (seen[i] > enough) {
-            seen[i] *= SPECDEC__TUNE_MEMORY;
-            came[i] *= SPECDEC__TUNE_MEMORY;
+            seen[i] *= SPECDEC__TUNE_DECAY;
+            came[i] *= SPECDEC__TUNE_DECAY;
         }
 }
 
-/* Older observations lose weight. */
-static void specdec__tune_fade(specdec__tune *tune)
+/* Reduces the weight of all observations of acceptance; called once a step. */
+static void specdec__tune_decay(specdec__tune *tune)
 {
     int i;
 
     for (i = 0; i < tune->count; i++) {
         specdec__tune_drafter *t = &tune->drafters[i];
 
-        specdec__tune_fade_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_fade_pairs(t->share, t->taken, SPECDEC__TUNE_BINS, 1);
+        specdec__tune_decay_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
+        specdec__tune_decay_pairs(t->share, t->hits, SPECDEC__TUNE_BINS, 1);
     }
 }
 
-/* What a step may speculate on behind one text. */
+/* The limits and prices by which the tree of one sequence is chosen. */
 typedef struct specdec__plan {
-    double others;                       /* tokens that the step brings to other texts */
-    double plain, rate; /* tokens a second without guesses of this text, and with those of the drafters asked so far */
-    int most;                            /* nodes of the tree */
-    int fixed;                           /* the tree is always the same, whatever it costs */
-    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the step with so many nodes of this text */
+    double other_tokens;                 /* expected tokens of the other sequences in the step */
+    double plain_rate;                   /* tokens a second of the step with the root alone */
+    double rate;                         /* best rate that the drafters asked so far expect, at least plain_rate */
+    int most;                            /* nodes of the tree, the root included */
+    int fixed;                           /* 1: the configuration fixes the tree, whatever it costs */
+    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the nodes of this tree */
 } specdec__plan;
 
-/* How many of count nodes, likeliest first and the root among them, pay best when drafting took `drafting` seconds; 1:
-   none. worth (count): the probability that a node is accepted. *rate: tokens a second. */
+/* The number of nodes with the highest tokens a second (*rate): of `count` nodes, the root and the most probable first.
+   worth (count): probabilities of acceptance; drafting: seconds. 1: the root alone is best. */
 static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, int count, double drafting, double *rate)
 {
     const double *times = plan->times;
-    double expected = 1 + plan->others;
+    double expected = 1 + plan->other_tokens;
     int n, best = 1;
 
     *rate = expected / (times[1] + drafting);
@@ -51030,8 +51164,7 @@ static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, i
     return best;
 }
 
-/* Puts a value into the falling list worth (count, at most `most`); the last one falls out. Returns how many there
-   are. */
+/* Inserts a value into worth (count, falling), of which the `most` largest values are kept. Returns the new count. */
 static int specdec__tune_insert(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
@@ -51044,51 +51177,52 @@ static int specdec__tune_insert(double *worth, int count, int most, double value
     return count < most ? count + 1 : count;
 }
 
-/* Seconds that drafting a level takes, where a plain step takes so many; a guess before it was seen. */
+/* Seconds of drafting a level; before one was timed, an estimate from its cost. plain: seconds of a plain step. */
 SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, double plain)
 {
     return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * plain;
 }
 
-/* A guess at a time counts as one measurement of it: so no pause in the first one is believed. */
-static void specdec__tune_expect(specdec__tune_mean *mean, double seconds)
+/* Starts an empty mean with an estimate, so that an outlier in the first measurement counts little. */
+static void specdec__tune_add_estimate(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
-        specdec__tune_see(mean, seconds);
+        specdec__tune_add_time(mean, seconds);
 }
 
-/* What drafting of so many levels took a drafter that was `behind` tokens; fresh: some of these are of the prompt.
-   Returns how much of it does not count against the drafter: reading the prompt, or a pause that somebody else made. */
+/* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that it prefilled before; fresh: 1
+   if some of these are of the prompt. Returns the seconds that are not charged to the drafter: for prefilling the
+   prompt, or above twice the expected time, as other programs then had the processor. */
 static double specdec__tune_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
                                      double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
     const double plain = specdec__tune_plain(tune), level = specdec__tune_level(t, plain);
-    double over = seconds - SPECDEC__TUNE_PATIENCE * plain; /* more than this was a pause */
+    double over = seconds - SPECDEC__TUNE_WAIT_SHARE * plain; /* outside the drafter */
 
     if (!levels)
         return 0;
     levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
-        specdec__tune_expect(&t->level, level);
-        if (behind > SPECDEC__TUNE_BEHIND && over >= 0) {
-            specdec__tune_expect(&t->reading, level / 10);
-            specdec__tune_see(&t->reading, over / behind);
+        specdec__tune_add_estimate(&t->level, level);
+        if (behind > SPECDEC__TUNE_CATCH_UP && over >= 0) {
+            specdec__tune_add_estimate(&t->reading, level / 10);
+            specdec__tune_add_time(&t->reading, over / behind);
             return fresh ? over : 0;
         }
-        specdec__tune_see(&t->level, seconds / levels);
+        specdec__tune_add_time(&t->level, seconds / levels);
         over = seconds - 2 * levels * t->level.seconds;
     }
     return over > 0 ? over : 0;
 }
 
-/* A width took so many times what it used to take. Most of that is the machine's doing, once the width is known well:
-   all widths change by it, and so stay comparable, those that are seldom seen, too. Twice as long and half as long
-   cancel out: else times that vary would let widths that are not seen become dearer for ever. */
+/* Multiplies the means of all widths by a power of `times`, the measured time of one width over its mean. Changes of a
+   width that was measured often mostly come from the machine and hold for all widths, so seldom measured ones stay
+   comparable. The factors of times and 1/times cancel out; otherwise noise would make unmeasured widths dearer. */
 static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *step, double times)
 {
-    const double own = (1 - SPECDEC__TUNE_SHARED * step->seen / 7) / 2;
+    const double own = (1 - SPECDEC__TUNE_DRIFT * step->seen / 7) / 2;
     int i, k;
 
     times = times < 2 ? times : 2;
@@ -51098,11 +51232,11 @@ static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *s
             tune->steps[i][k].seconds *= times;
 }
 
-/* What a target step of so many nodes took. cold: its buffers may have been, if the width was not seen before; then it
-   counts for no more than was expected. */
+/* Adds the time of a target step of `width` nodes. cold: 1 if a first step of a width may run on cold buffers: it then
+   counts as at most its estimate. */
 static void specdec__tune_step(specdec__tune *tune, int width, double seconds, int cold)
 {
-    specdec__tune_mean *step = &tune->steps[tune->beside][width];
+    specdec__tune_mean *step = &tune->steps[tune->async][width];
     double times[SPECDEC__MAX_TREE + 1];
     int i;
 
@@ -51113,104 +51247,105 @@ static void specdec__tune_step(specdec__tune *tune, int width, double seconds, i
         seconds = !cold || seconds < times[width] ? seconds : times[width];
     } else {
         for (i = 0; i < tune->count; i++)
-            tune->drafters[i].credit = SPECDEC__TUNE_STAKE * seconds / (1 + 0.1 * (width - 1));
+            tune->drafters[i].credit = SPECDEC__TUNE_FIRST_CREDIT * seconds / (1 + 0.1 * (width - 1));
     }
-    specdec__tune_see(step, seconds);
+    specdec__tune_add_time(step, seconds);
 }
 
-/* What of prompts a step may read: tokens, until their costs have used up what is left. */
-typedef struct specdec__tune_slice {
-    double left;     /* seconds, or tokens, or whatever costs are told in */
-    double row, key; /* cost of a token, and of each key that it sees */
-    int most;        /* tokens */
-    int root;        /* 1: the root that comes behind a prompt counts as one more token of it; 0: it costs nothing */
-} specdec__tune_slice;
+/* How much of prompts a step may prefill: tokens, until their costs reach the budget. */
+typedef struct specdec__tune_prefill {
+    double budget;   /* left in this step: seconds, or tokens where row is 1 and key is 0 */
+    double row, key; /* cost of a token, and of each key that it attends to, in the budget's unit */
+    int most_tokens; /* left in this step */
+    int root;        /* 1: a prompt that is prefilled to its end needs one more token, for its root; 0: it does not */
+} specdec__tune_prefill;
 
-/* Seconds of a step of so many nodes without a load: as it was seen last, or by what steps have cost so far. */
-static double specdec__tune_alone(const specdec__tune *tune, int nodes)
+/* Seconds of a step of `nodes` nodes without a load: measured, or scaled from another width. */
+static double specdec__tune_unloaded(const specdec__tune *tune, int nodes)
 {
     const specdec__tune_load *load = &tune->load;
     double times[SPECDEC__MAX_TREE + 1];
 
     if (nodes == load->nodes)
-        return load->alone;
+        return load->seconds;
     specdec__tune_times(tune, times, specdec__max_int(nodes, load->nodes));
-    return load->nodes ? load->alone * times[nodes] / times[load->nodes] : times[nodes];
+    return load->nodes ? load->seconds * times[nodes] / times[load->nodes] : times[nodes];
 }
 
-/* A step without a load was seen. One that was much faster or slower than those before asks for another one at once: if
-   that is like it, the machine has changed; else it counts little. */
-static void specdec__tune_breathe(specdec__tune *tune, int nodes, double seconds)
+/* Adds the time of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
+   step has no load, too: if that is off in the same direction, the machine has changed, and it counts by half. */
+static void specdec__tune_note_unloaded(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
-    const double known = load->nodes ? specdec__tune_alone(tune, nodes) : seconds;
+    const double known = load->nodes ? specdec__tune_unloaded(tune, nodes) : seconds;
 
-    const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->doubted;
+    const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->outlier;
 
     load->steps = 0;
-    if (off && !load->doubted) {
-        load->doubted = off;
-        load->steps = SPECDEC__TUNE_BREATH;
+    if (off && !load->outlier) {
+        load->outlier = off;
+        load->steps = SPECDEC__TUNE_PREFILL_STEPS;
         return;
     }
     seconds = seconds < 1.5 * known ? seconds : 1.5 * known;
-    load->alone = known + (seconds - known) / (again ? 2 : 8);
+    load->seconds = known + (seconds - known) / (again ? 2 : 8);
     load->nodes = nodes;
-    load->doubted = 0;
+    load->outlier = 0;
 }
 
-/* The slice of a step in which so many texts write: what keeps its time within 1 + SPECDEC__TUNE_LOAD of what it would
-   be without. At first one token, then at most twice as many as were seen. */
-static void specdec__tune_cut(specdec__tune *tune, int roots, specdec__tune_slice *slice)
+/* The limits of prefilling in a step in which `roots` sequences decode: its time may grow by
+   SPECDEC__TUNE_PREFILL_SHARE. One token before anything was measured, later up to twice the most tokens of a measured
+   step. */
+static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
 {
     specdec__tune_load *load = &tune->load;
 
     if (!load->seen) {
         load->row = 0.1 * specdec__tune_plain(tune);
-        load->key = load->row * load->usual;
+        load->key = load->row * load->key_ratio;
     }
-    slice->left = SPECDEC__TUNE_LOAD * specdec__tune_alone(tune, roots);
+    slice->budget = SPECDEC__TUNE_PREFILL_SHARE * specdec__tune_unloaded(tune, roots);
     slice->row = load->row;
     slice->key = load->key;
-    slice->most = load->steps < SPECDEC__TUNE_BREATH ? specdec__max_int(1, 2 * load->most) : 0;
+    slice->most_tokens = load->steps < SPECDEC__TUNE_PREFILL_STEPS ? specdec__max_int(1, 2 * load->most_rows) : 0;
     slice->root = 1;
 }
 
-/* How many of `pending` tokens behind so many keys are read. At least one, if nobody has read in this step: else a
-   prompt would wait for ever. */
-static int specdec__tune_take(specdec__tune_load *load, specdec__tune_slice *slice, int pending, int keys)
+/* How many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by them. The
+   first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
+static int specdec__tune_admit(specdec__tune_load *load, specdec__tune_prefill *slice, int pending, int keys)
 {
     int n = 0;
 
-    for (; n < pending && n < slice->most; n++, keys++) {
+    for (; n < pending && n < slice->most_tokens; n++, keys++) {
         const double cost = slice->row + slice->key * keys;
 
-        if (cost > slice->left && load->rows > 0)
+        if (cost > slice->budget && load->rows > 0)
             break;
-        slice->left -= cost;
+        slice->budget -= cost;
         load->rows++;
         load->keys += keys;
     }
-    slice->most -= n;
+    slice->most_tokens -= n;
     return n;
 }
 
-/* Seconds that the tokens of the step under way are thought to add to it. */
-SPECDEC__INLINE double specdec__tune_loaded(const specdec__tune_load *load)
+/* Expected seconds that the load adds to the current step. */
+SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load)
 {
     return load->rows * load->row + load->keys * load->key;
 }
 
-/* What a step of `nodes` nodes and the load took. The error moves both costs, each by its share, as normalised least
-   mean squares do (Widrow and Hoff 1960); one outlier moves them little. */
-static void specdec__tune_weigh(specdec__tune *tune, int nodes, double seconds)
+/* Adds the time of a step of `nodes` nodes and the load. The error corrects row and key, each by its part of the
+   expected time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of that are cut. */
+static void specdec__tune_note_loaded(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
     const double least = 0.01 * specdec__tune_plain(tune);
-    double error = seconds - specdec__tune_alone(tune, nodes) - expected;
+    double error = seconds - specdec__tune_unloaded(tune, nodes) - expected;
 
-    load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_BREATH /* steps may have become faster */
+    load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_PREFILL_STEPS /* measure one without */
                                                            : load->steps + 1;
     if (load->seen > 2 && error > expected / 2)
         error = expected / 2;
@@ -51221,25 +51356,26 @@ static void specdec__tune_weigh(specdec__tune *tune, int nodes, double seconds)
     load->row *= 1 + error * rows;
     load->key *= 1 + error * keys;
     load->row = load->row > least ? load->row : least;
-    load->key = load->key > least * load->usual ? load->key : least * load->usual;
-    load->most = specdec__max_int(load->most, (int)load->rows);
+    load->key = load->key > least * load->key_ratio ? load->key : least * load->key_ratio;
+    load->most_rows = specdec__max_int(load->most_rows, (int)load->rows);
 }
 
-/* What came of a step. */
+/* What a step cost, and which draft tokens it accepted. */
 typedef struct specdec__tune_outcome {
-    int nodes[SPECDEC__MAX_DRAFTERS], came[SPECDEC__MAX_DRAFTERS]; /* guesses that were verified, and accepted ones */
-    double drafting[SPECDEC__MAX_DRAFTERS];                        /* seconds */
-    double seconds;                                                /* of the target's step */
-    int base, texts;                                               /* nodes that are no guesses; texts that have some */
+    int nodes[SPECDEC__MAX_DRAFTERS];       /* verified draft tokens of each drafter */
+    int accepted[SPECDEC__MAX_DRAFTERS];    /* how many of these were accepted */
+    double drafting[SPECDEC__MAX_DRAFTERS]; /* seconds */
+    double seconds;                         /* of the target's step */
+    int base, sequences;                    /* nodes that are no draft tokens; sequences that decode */
 } specdec__tune_outcome;
 
-/* Settles accounts after a step: an accepted guess saves what a token costs without guesses, the rest of the step's
-   time is shared by its guesses. A drafter in debt rests until that is paid back: so it never costs much more than its
-   share of the time, whatever goes wrong. */
-static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcome *outcome)
+/* Updates each drafter's credit after a step: plus its budget, plus for each accepted draft token the time of a token
+   in plain steps, minus its seconds of drafting, minus its part, by nodes, of the time that draft tokens added to the
+   step. A drafter below 0 rests until its credit is back, so its losses stay near the budget. */
+static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
-    const double plain = specdec__tune_plain(tune), most = SPECDEC__TUNE_WEALTH * plain,
-                 least = -SPECDEC__TUNE_DEBT * plain;
+    const double plain = specdec__tune_plain(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
+                 least = -SPECDEC__TUNE_LEAST_CREDIT * plain;
     double times[SPECDEC__MAX_TREE + 1], usual, seconds;
     int i, guesses = 0;
 
@@ -51251,18 +51387,19 @@ static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcom
     if (!(plain > 0))
         return;
     for (i = 0; i < tune->count; i++) {
-        double credit = tune->drafters[i].credit + SPECDEC__TUNE_SHARE * plain - outcome->drafting[i];
+        double credit = tune->drafters[i].credit + SPECDEC__TUNE_BUDGET * plain - outcome->drafting[i];
 
         if (guesses)
-            credit += outcome->came[i] * times[outcome->base] / outcome->texts -
+            credit += outcome->accepted[i] * times[outcome->base] / outcome->sequences -
                       (seconds - times[outcome->base]) * outcome->nodes[i] / guesses;
         tune->drafters[i].credit = credit > most ? most : credit < least ? least : credit;
-        if (outcome->came[i] > 0)
-            tune->drafters[i].patience = 1; /* if this was a look at one that did not seem to pay: look again */
+        if (outcome->accepted[i] > 0)
+            tune->drafters[i].retry_steps = 1; /* ask a drafter that did not pay for one more draft token */
     }
 }
 
-/* Whether a drafter that promises so many tokens a second has to rest. The more it promises, the sooner it is back. */
+/* Whether a drafter has to rest, as its credit is below 0. rate: tokens a second that it expects; the higher it is, the
+   more credit a resting drafter gets back. */
 static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
 {
     const double once = specdec__tune_plain(tune);
@@ -51270,28 +51407,28 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
 
     if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
-    *credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * once * (rate / plan->plain - 1);
+    *credit += SPECDEC__TUNE_REST_STEPS * SPECDEC__TUNE_FORGIVEN * once * (rate / plan->plain_rate - 1);
     return 1;
 }
 
-/* Whether a drafter in debt need not even be looked at, with so many tokens of text. */
-static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
+/* Whether the rate of a drafter that rests is not estimated in this step, of a sequence of `count` tokens. */
+static int specdec__tune_skips(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_NAP;
+    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_REST_STEPS;
 }
 
-/* The tree of at most so many levels that pays best with a drafter, and the rate it promises; of one that proposes one
-   token behind a node a chain, of any length. Returns 0 when none pays. */
+/* Builds the tree of at most `levels` levels with the most tokens a second (*found) for a drafter; a chain for one that
+   proposes one child a node. level: seconds of drafting one. Returns 0 if the root alone is best. */
 static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
                               int levels, int grows, double level, double *found)
 {
-    double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->others, worth = 1;
+    double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->other_tokens, worth = 1;
     int n, best = 1;
 
     specdec__tune_acceptance(t, p);
     if (t->ranks > 1)
         return !specdec__tree_pick(tree, found, p, t->ranks, plan->times, plan->most, levels, grows, level,
-                                   plan->others, NULL) && tree->n > 1;
+                                   plan->other_tokens, NULL) && tree->n > 1;
     for (*found = expected / plan->times[1], n = 2; n <= plan->most && n <= levels; n++) {
         expected += worth *= p[0];
         if (expected / (plan->times[n] + n * level) > *found) {
@@ -51302,123 +51439,122 @@ static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree
     return !specdec_tree_chains(tree, 1, best - 1, NULL) && best > 1;
 }
 
-/* The tree that a drafter shall fill (p->grows: grow) for a text in this step, after others offered plan->rate. Before
-   it can be asked, it has to read so many seconds of text. One that does not pay is asked again now and then, for one
-   guess, so seldom that asking costs about a hundredth, and at once when that guess has come true. Returns the best
-   rate now promised. */
+/* Builds the tree that a drafter is to fill (p->grows: to extend) in this step, after other drafters expected
+   plan->rate tokens a second. reading: seconds of prefilling that it needs before. A drafter that does not pay is asked
+   for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once when that
+   was accepted. Returns the best expected rate. */
 static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p, const specdec__plan *plan,
                                   double reading)
 {
     const double *times = plan->times, rate = plan->rate;
     double found = 0, level = specdec__tune_level(t, times[1]);
 
-    if (p->idle % SPECDEC__TUNE_NAP == 0 &&
+    if (p->idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
         specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, t->at_once ? level / p->levels : level, &found) &&
-        found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
-        p->idle = 0;
+        found > rate * 1.02 && reading <= SPECDEC__TUNE_PAYBACK_STEPS * times[1] * (found / rate - 1)) {
+        p->idle_steps = 0;
         return found;
     }
     p->tree.n = 1;
-    if (++p->idle < t->patience || reading > t->credit)
+    if (++p->idle_steps < t->retry_steps || reading > t->credit)
         return rate;
     specdec_tree_chains(&p->tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
-    t->patience = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    p->idle = 0;
+    t->retry_steps = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
+    p->idle_steps = 0;
     return rate;
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/stream: a sequence and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
+ * >>engine/stream: a sequence: tokens, its view in the target's cache, settings, the decoder
  *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
 #define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
-#define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
+#define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
 
 struct specdec__engine;
 
+/* A sequence. */
 struct specdec {
     struct specdec__engine *engine;
     const specdec__model *model;
-    int at, open;                /* its place among the engine's texts, and whether that is taken */
-    int cancel, late;            /* set by specdec_cancel; it was, before the prompt call under way */
-    specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
+    int at, open;                /* index among the engine's sequences; 1: it is open, 0: the place is free */
+    int cancel, late;            /* 1: specdec_cancel was called; 1: it was, before the current call of a prompt */
+    specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
 
     int context;                 /* tokens, at most */
     int room;                    /* context + tree depth + 1 */
-    int32_t *tokens;             /* (2 * room): the text, and room for a prompt, or for what slides out, behind it */
-    int count;                   /* of them */
-    int handed_out;              /* tokens prompted or handed out by next or step; those behind are in stock */
-    int from_row;                /* the answer begins: its first token comes from the last row, without a step */
-    int answer_from;             /* where the answer to the last prompt begins */
-    int slid;                    /* tokens of that answer that have slid out of the context */
+    int32_t *tokens;             /* (2 * room): the sequence; behind it a prompt, or tokens that have slid out */
+    int count;                   /* tokens of the sequence */
+    int handed_out;              /* of these, prompted or returned by specdec_next or _step; the rest is pending */
+    int from_row;                /* 1: the first token of the answer comes from the prompt's last row, without a step */
+    int answer_from;             /* index of the answer's first token */
+    int slid;                    /* tokens of the answer that have slid out of the context */
     struct {
-        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the others, before that */
+        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the values before that */
     } before;
-    int finished;                /* the answer has ended */
-    int closed_at;               /* so many tokens hold an answer that is complete, behind which nothing may follow; 0:
-                                    there is none */
-    int cancelled;               /* the last call was */
+    int finished;                /* 1: the answer has ended */
+    int closed_at;               /* count at which the constraint allows nothing but an end; 0: not reached */
+    int cancelled;               /* 1: the last call was cancelled */
 
-    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
+    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
     size_t text_room;
-    unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
-    int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
-    int in_call;                 /* a call that settings.calls constrains is being decoded */
-    size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
+    unsigned char *part_bytes;   /* (2 * text room + stop room): bytes that the splitter looks at */
+    int inside, parts;           /* 1: the prompt ends in a thought; 1: the answer is taken in parts (2: to its end) */
+    int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
+    size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
 
-    float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
-    specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
+    float *logprobs;             /* (context + tree depth + 1): log-probability of each token; 1: prompted */
+    specdec_candidate *best;     /* (context + tree depth + 1, best_count): the most probable tokens in its place */
     int best_count;
-    float *surprise;             /* (room): mirostat: the largest surprise that may be written behind a token, in bits;
-                                    0: that of an answer's beginning */
+    float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
 
     /* forks */
-    specdec *parent;             /* whose child it is; NULL: nobody's */
-    int fork_at, depth, forks;   /* tokens of the parent up to the fork; forks above it; its own since its prompt */
-    int32_t *fork_places;        /* (placed): its tokens up to each of the last ones, as far as that is known; at the
-                                    end (before.placed): those before it slid */
+    specdec *parent;             /* NULL: it is no child */
+    int fork_at, depth, forks;   /* the parent's count at the fork; forks above it; its own forks since its prompt */
+    int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
+                                    those before it slid */
     int placed;
     int forced_count;
-    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
+    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
 
-    /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
+    /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
     specdec_error error;
-    specdec_splitter splitter;   /* with parts: of the answer */
+    specdec_splitter splitter;   /* of the answer, where parts is set */
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
-    specdec__stop_scan stop;     /* as do these */
+    specdec__stop_scan stop;     /* its strings lie in stop_bytes, too */
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
-    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS): end tokens by settings */
     int end_count;
-    specdec__constrained constrained; /* what the answer obeys */
+    specdec__constrained constrained; /* the constraint, and its state */
     specdec_stats stats;
-    double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
+    double prompted_at;          /* clock of the last call of a prompt; 0: its first token was decoded */
 
-    /* its part in the step under way */
-    int lead, writes;            /* tokens that are read first, and whether the tree's root comes behind them */
-    int loads;                   /* of these, nodes that the step would not have without its prompt */
-    int first, row;              /* its first node, and the row of logits of the root */
+    /* its part in the current step */
+    int prefill_count, decodes;  /* tokens that are prefilled; 1: a tree with its root is verified behind them */
+    int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
+    int first, row;              /* index of its first node; the row of logits of its root */
     specdec__merged merged;      /* the tree */
     int length;
-    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length) accepted nodes, the root first */
+    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
 };
 
 SPECDEC__FOR_SIZE
 
-/* How many places of forks a text has room for: one each token, before it slides and behind that. */
-static int specdec__stream_places(const specdec_config *c, int room)
+/* How many fork places a sequence has room for: one a token, before it slides and after that. */
+static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
-   large for the stack. */
+/* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
+   is too large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
@@ -51438,7 +51574,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
-    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
+    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_fork_limit(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
@@ -51472,7 +51608,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->constrained.state = states;
 }
 
-/* Checks settings; *stop becomes a scan for their stop strings. */
+/* Checks settings. *stop becomes a scan for their stop strings. */
 static specdec_result specdec__stream_check(const specdec_settings *settings, specdec__stop_scan *stop,
                                             specdec_error *error)
 {
@@ -51493,11 +51629,11 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     return specdec__sample_check(&settings->sampling, error);
 }
 
-/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+/* Checks settings.slide: fewer tokens than the context has, and at least two behind them, of which one slides out. */
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && model->mixing.kind)
+    if (settings->slide && specdec__mixing_is(&model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
@@ -51507,7 +51643,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0: neither.
+   */
 static int specdec__stream_logprobs(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -51515,7 +51652,7 @@ static int specdec__stream_logprobs(const specdec *t)
     return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
 }
 
-/* Checks how many of them settings ask for, of `most`. */
+/* Checks settings.top_logprobs; most: config.logprobs. */
 static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
 {
     if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
@@ -51524,7 +51661,7 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
-/* Checks what an answer is to obey; room: whether the engine has room for constraints. */
+/* Checks the constraints of settings; room: whether the engine has memory for constraints. */
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
@@ -51540,46 +51677,47 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* What an answer is to obey by settings: within a call what calls do. */
-SPECDEC__INLINE const specdec_constraint *specdec__stream_wants(const specdec *t, const specdec_settings *settings)
+/* The constraint that settings give the next token: within a call of a tool settings.calls, else settings.constraint.
+   */
+SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
 }
 
-/* The hash of that; 0: nothing. */
-SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec *t, const specdec_settings *settings)
+/* The hash of specdec__stream_constraint; 0: there is none. */
+SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
-    const specdec_constraint *wanted = specdec__stream_wants(t, settings);
+    const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
 
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
-/* Is it what answers of a text obey already? */
-static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
+/* Whether settings have the constraint that a sequence has now. */
+static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
-           specdec__stream_hash(t, settings) == t->constrained.hash;
+           specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
-/* What the tokens of a text are limited by; NULL: nothing. */
+/* The constraint's state of a sequence; NULL: it has no constraint. */
 static specdec__constrained *specdec__stream_constrained(specdec *t)
 {
     return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
 }
 
-/* Gives a text what its answer obeys; if that is new, from the next token that is handed out. */
-static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
+/* Sets the constraint of a sequence. A new one begins with the next token that is returned. */
+static void specdec__stream_set_constraint(specdec *t, const specdec_settings *settings)
 {
     specdec__constrained *c = &t->constrained;
 
     if (!SPECDEC__CONSTRAINTS || !c->masker)
         return;
-    if (!specdec__stream_obeys(t, settings)) {
+    if (!specdec__stream_same_constraint(t, settings)) {
         specdec__constrained_begin(c, t->handed_out);
         t->closed_at = 0;
     }
-    c->constraint = specdec__stream_wants(t, settings);
-    c->hash = specdec__stream_hash(t, settings);
+    c->constraint = specdec__stream_constraint(t, settings);
+    c->hash = specdec__stream_constraint_hash(t, settings);
     c->allow = settings->allow;
     c->allow_data = settings->allow_data;
     c->ends = t->ends;
@@ -51587,8 +51725,8 @@ static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
         specdec__masker_begin(c->masker);
 }
 
-/* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
-static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_ROOM], and points scan and settings to the copies. */
+static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
     int i;
 
@@ -51609,14 +51747,14 @@ static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes s
     return -1;
 }
 
-/* Gives a text settings that were checked, and the scan that was made for them. */
+/* Sets the settings of a sequence, which were checked; stop: the scan made for them. */
 static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
 {
     int i;
 
-    specdec__stream_obey(t, settings);
+    specdec__stream_set_constraint(t, settings);
     t->settings = *settings;
-    specdec__stream_keep(&t->settings, stop, t->stop_bytes);
+    specdec__stream_copy_stops(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
     for (i = 0; i < settings->end_token_count; i++)
         t->ends[t->end_count++] = settings->end_tokens[i];
@@ -51625,7 +51763,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
     t->constrained.end_count = t->end_count;
 }
 
-/* Does this token end an answer? */
+/* Whether a token ends an answer. */
 static int specdec__stream_is_end(const specdec *t, int32_t token)
 {
     int i;
@@ -51642,21 +51780,21 @@ SPECDEC__INLINE int specdec__stream_written(const specdec *t)
     return t->slid + t->count - t->answer_from;
 }
 
-/* Does what is chosen depend on where the answer began? */
-static int specdec__stream_counts(const specdec_settings *settings)
+/* Whether sampling by these settings depends on where the answer began. */
+static int specdec__stream_needs_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
 
-/* Do these choose alike? Biases may have changed where they lie, and which tokens end the answer. */
+/* Whether two settings choose the same tokens. 0 where biases or end tokens may differ. */
 static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
 {
     return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
            !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
-/* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
-   what then is held back no more lies at the front of t->piece, for specdec_next. */
+/* Replaces the scan for stop strings. Bytes held[count], which the former scan held back, are scanned again; those that
+   the new scan does not hold back lie at the front of t->piece, for specdec_next. */
 static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
 {
     size_t freed;
@@ -51668,8 +51806,8 @@ static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const u
     t->freed += freed;
 }
 
-/* An answer begins behind what was handed out. */
-static void specdec__stream_answer(specdec *t)
+/* Begins an answer behind the tokens that were returned. */
+static void specdec__stream_begin_answer(specdec *t)
 {
     t->answer_from = t->handed_out;
     t->slid = 0;
@@ -51678,7 +51816,7 @@ static void specdec__stream_answer(specdec *t)
     t->inside = t->parts = 0;
     if (t->in_call) {
         t->in_call = 0;
-        specdec__stream_obey(t, &t->settings);
+        specdec__stream_set_constraint(t, &t->settings);
     }
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
@@ -51688,7 +51826,7 @@ static void specdec__stream_answer(specdec *t)
                                t->settings.show_special);
 }
 
-/* Whether, and why, the answer ends with the first count tokens. */
+/* Whether, and why, the answer ends with the first `count` tokens of the sequence. */
 static specdec_stop specdec__stream_ended(const specdec *t, int count)
 {
     const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
@@ -51704,8 +51842,8 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
 }
 
-/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
-   say so, and where the splitter of parts looks for them. */
+/* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
+   where the splitter of parts needs them. */
 static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
                                              size_t *more, specdec_error *error)
 {
@@ -51718,7 +51856,7 @@ static specdec_result specdec__stream_decode(const specdec *t, specdec__text_str
     return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
-/* Turns count items of `size` bytes around. */
+/* Reverses the order of `count` items of `size` bytes. */
 static void specdec__stream_reverse(unsigned char *items, size_t size, int count)
 {
     unsigned char *last = items + (size_t)specdec__max_int(count - 1, 0) * size;
@@ -51733,7 +51871,7 @@ static void specdec__stream_reverse(unsigned char *items, size_t size, int count
         }
 }
 
-/* Moves the first `count` of count + behind items of `size` bytes behind the others. */
+/* Exchanges the first `count` items, of `size` bytes, with the `behind` items behind them. */
 static void specdec__stream_rotate(void *items, size_t size, int count, int behind)
 {
     unsigned char *first = (unsigned char *)items;
@@ -51745,8 +51883,8 @@ static void specdec__stream_rotate(void *items, size_t size, int count, int behi
     specdec__stream_reverse(first, size, count + behind);
 }
 
-/* The same for tokens of a text from `from` on, with what is known of them. */
-static void specdec__stream_turn(specdec *t, int from, int count, int behind)
+/* As specdec__stream_rotate, for tokens of a sequence from `from` on, with their log-probabilities and surprise. */
+static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int behind)
 {
     specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
     specdec__stream_rotate(t->surprise + from, sizeof *t->surprise, count, behind);
@@ -51757,7 +51895,7 @@ static void specdec__stream_turn(specdec *t, int from, int count, int behind)
                            count, behind);
 }
 
-/* Can these tokens be appended to the first `keep` ones? */
+/* Checks tokens[count] that are to be appended to the first `keep` tokens of a sequence. */
 static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
@@ -51774,7 +51912,7 @@ static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const i
     return SPECDEC_OK;
 }
 
-/* How many of its first tokens, `most` at most, are tokens[most], too. */
+/* How many tokens of a sequence and of tokens[most] agree, from the first one on. */
 static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;
@@ -51787,250 +51925,262 @@ static int specdec__stream_common(const specdec *t, const int32_t *tokens, int m
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>schedule/lane: where an engine's runs are made: drafting beside the target, a target that takes several runs at
- *     once, and the table by which other machines are reached.
+ * >>schedule/lane: the state of asynchronous drafting and of pipelined runs, and the table by which an engine reaches
+ *     other machines.
  * ================================================================================================================== */
 
-#define SPECDEC__AHEAD_RUN 4 /* candidates that are extended together */
-#define SPECDEC__AHEAD_CUTOFF 0.02f  /* what is less probable is not gone on from: */
-#define SPECDEC__AHEAD_RECOVERY 1.1f /* grows so with every run behind the first, */
-#define SPECDEC__AHEAD_DECAY 0.8f    /* shrinks so when nothing of what was drafted is left, */
-#define SPECDEC__AHEAD_LEAST 0.002f  /* to this */
-#define SPECDEC__AHEAD_STAKE 0.01    /* of the time since the last trial: what the other way may lose, or has to win */
-#define SPECDEC__AHEAD_FIRST 256     /* steps of the way taken for the better before the other is tried, at first */
-#define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
-#define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
+#define SPECDEC__AHEAD_RUN_NODES 4         /* draft tokens that one draft run extends, at most */
+#define SPECDEC__AHEAD_CUTOFF 0.02f        /* a draft token whose path is less probable is not extended */
+#define SPECDEC__AHEAD_CUTOFF_GROWTH 1.1f  /* factor of the cutoff after each draft run of a step */
+#define SPECDEC__AHEAD_CUTOFF_DECAY 0.8f   /* factor of the cutoff after a step that kept no draft token */
+#define SPECDEC__AHEAD_CUTOFF_LEAST 0.002f /* lowest cutoff */
+#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* a trial ends when it has lost or won this share of the time before it */
+#define SPECDEC__AHEAD_TRIAL_STEPS 256     /* steps before the first trial of the other mode */
+#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never overlapped */
+#define SPECDEC__AHEAD_TRIAL_STEPS_MOST 2048 /* steps between two trials, at most */
 
-/* What is seen of a way to make steps. */
-typedef struct specdec__ahead_seen {
-    double seconds, drafting; /* all, and what of that the target waited for drafts */
-    double tokens;            /* half of those that came, half of those that were promised: these are less by chance */
-} specdec__ahead_seen;
+/* Time and tokens of all steps made in one mode: synchronous, or asynchronous. */
+typedef struct specdec__ahead_mode {
+    double seconds, drafting; /* of all steps; of these, seconds in which the target waited for drafts */
+    double tokens;            /* mean of accepted and of expected tokens, which varies less than either */
+} specdec__ahead_mode;
 
-/* A run of the lane, as others may look at it meanwhile. */
-typedef struct specdec__flight {
-    int32_t chosen[SPECDEC__AHEAD_RUN]; /* (count) the candidates that are extended */
-    int count, known;                   /* known: the tree's candidates when it was begun */
-    double begun;                       /* by the clock */
-} specdec__flight;
+/* A draft run of the lane, which the caller's thread may look at while it runs. */
+typedef struct specdec__draft_flight {
+    int32_t chosen[SPECDEC__AHEAD_RUN_NODES]; /* (count): the draft tokens that it extends */
+    int count, nodes;                         /* nodes: of the tree when the run began */
+    double begun;                             /* clock, seconds */
+} specdec__draft_flight;
 
-/* A drafter that goes on while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
+/* A drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
 typedef struct specdec__ahead {
     specdec__lane lane;
-    specdec__drafter *drafter; /* NULL: there is none */
+    specdec__drafter *drafter; /* NULL: no drafter is asynchronous */
     int threads;               /* of the lane; the target has the others */
-    int on;                    /* in the step under way */
-    specdec *text;             /* which it drafts for */
-    int32_t *tokens;           /* (context + levels, `copied` are right) of that: the lane's own */
+    int active;                /* 1: the lane drafts during the current step */
+    specdec *sequence;         /* that the lane drafts for */
+    int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens; `copied` are valid */
     int copied;
-    specdec__proposal p;       /* the text's, as the lane sees it */
-    specdec__tune_drafter known;
-    int levels, nodes, width;  /* of what it may draft, at most: altogether, and candidates of a run */
-    float cutoff, base;        /* what is less probable is not gone on from: now, and at first in a step */
-    int flight;                /* runs that were begun in this step: the last one is flights[flight % 2] */
-    specdec__flight flights[2];
-    int reads;                 /* the lane reads the text; that may take several steps */
-    specdec__tune_mean run;    /* of the lane: seconds */
-    double usual;              /* that, as it was before the step */
+    specdec__proposal p;       /* the lane's copy of the sequence's proposal */
+    specdec__tune_drafter acceptance; /* the lane's copy of what was measured of the drafter */
+    int levels, nodes, width;  /* limits: levels of the tree, extended draft tokens in all, and in one run */
+    float cutoff, first_cutoff; /* least path probability of an extended draft token: now, and at a step's begin */
+    int flight_count;          /* draft runs begun in the current step; the last one is flights[flight_count % 2] */
+    specdec__draft_flight flights[2];
+    int prefills;              /* 1: the lane prefills the sequence, which may take several steps */
+    specdec__tune_mean run_time; /* of a draft run of the lane */
+    double usual_seconds;      /* run_time when the step began */
     specdec_result result;
     specdec_error error;
-    /* which way is faster */
-    specdec__ahead_seen seen[2]; /* in turns, ahead */
-    double slower;               /* so many times as long steps take while the lane drafts; 0: not measured */
-    double pace;                 /* levels that it drafts meanwhile in the time in which all threads draft one */
-    int way, other;              /* of the steps that are seen now; whether that is not the one taken for the better */
-    int left, patience;          /* steps until this is looked at again, and how many these were */
-    int probe;                   /* this step measures these */
-    int known_steps;             /* what steps take is known, or guessed */
+    /* choice of the faster mode */
+    specdec__ahead_mode modes[2]; /* synchronous, asynchronous */
+    double slowdown;           /* time of a target's step while the lane drafts over its time alone; 0: not measured */
+    double overlap_pace;       /* levels that the lane drafts while all threads would draft one */
+    int mode, trial;           /* index of the current mode; 1: it is on trial against the other one */
+    int steps_left, steps_between; /* steps until the next choice of a mode, and from the last one to that */
+    int probe;                 /* 1: the current step measures slowdown and overlap_pace */
+    int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown */
 } specdec__ahead;
 
-#define SPECDEC__PIPE_RUNS 16     /* on their way, at most */
-#define SPECDEC__PIPE_NODES 8     /* of a run, at most */
-#define SPECDEC__PIPE_ALIVE (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that somebody wants, at most */
-#define SPECDEC__PIPE_CUTOFF 0.01f /* what is less probable is not sent */
-#define SPECDEC__PIPE_WAIT 0.5    /* of the time between two runs: so long one waits for what the oldest one says */
+#define SPECDEC__PIPE_RUNS 16     /* runs that are not returned yet, at most */
+#define SPECDEC__PIPE_NODES 8     /* nodes of a run, at most */
+#define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that are not cancelled, at most */
+#define SPECDEC__PIPE_CUTOFF 0.01f /* a draft token whose path is less probable is not sent */
+#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* of the time between two runs: the longest wait for the rows of the oldest run */
 
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
-/* What travels to the target. Its stages obey one order after the other, all in the same sequence, so that a command
-   finds the keys of every run that was sent before it. */
+/* A command to the target's stages. All stages obey all orders in the same sequence, so an order finds the keys of
+   every run that was sent before it. Nodes behind the committed tokens are numbered from 0 in the order of sending. */
 typedef struct specdec__order {
     int kind;
-    int first;  /* nodes behind the text that were known before it; an order's own get the next numbers */
-    int n;      /* RUN: nodes to run; KEEP: nodes whose keys become the text's; DROP: all go */
-    int stay;   /* KEEP: nodes that get the numbers from 0 on, the others go; -1: numbers behind path[n] fall by n */
+    int first;  /* how many nodes have numbers before this order; RUN: its nodes get the next ones */
+    int n;      /* RUN: nodes to run; KEEP: nodes whose keys are committed; DROP: unused, all nodes are dropped */
+    int stay;   /* KEEP: nodes that are renumbered from 0 on, the others are dropped; -1: all stay, as number - n */
     int32_t tokens[SPECDEC__PIPE_NODES];  /* RUN */
-    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: nodes with smaller numbers; -1: the text's end */
-    int path[SPECDEC__PIPE_NODES + SPECDEC__PIPE_ALIVE]; /* KEEP: (n + stay) rising */
+    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: numbers of earlier nodes; -1: the last committed token */
+    int path[SPECDEC__PIPE_NODES + SPECDEC__PIPE_KEPT_NODES]; /* KEEP: (n + stay): accepted nodes, then others */
 } specdec__order;
 
-/* A stage of the target: some of its layers, here or elsewhere. */
+/* A stage of the target: a stretch of its layers, on this machine or on another one. */
 typedef struct specdec__stage {
     specdec__context *context;
     specdec__view *view;
-    int failed; /* a run has found no room: those behind it are not run, until all nodes are dropped */
+    int failed; /* 1: a run found no room; later runs are not made until an order has dropped all nodes */
 } specdec__stage;
 
 struct specdec__pipe;
 
-/* What may be the case with a lane: its oldest run is back; a run that is sent now begins at once; all is obeyed;
-   guesses have come from elsewhere. */
-enum { SPECDEC__PIPE_BACK = 1, SPECDEC__PIPE_TAKES = 2, SPECDEC__PIPE_IDLE = 4, SPECDEC__PIPE_GUESSED = 8 };
+/* Bits of a lane's state: its oldest run has returned; its first stage is free for a run; all orders are obeyed; draft
+   tokens have arrived from another rank. */
+enum {
+    SPECDEC__PIPE_RETURNED = 1,
+    SPECDEC__PIPE_FREE = 2,
+    SPECDEC__PIPE_IDLE = 4,
+    SPECDEC__PIPE_DRAFTED = 8
+};
 
-/* How a lane runs what it is sent. */
+/* The functions of a lane. */
 typedef struct specdec__pipe_kind {
-    void (*submit)(struct specdec__pipe *pipe, const specdec__order *order); /* which is copied */
-    /* What is the case, once one of `until` is, or when it is pipe->wake; 0: now. */
+    /* Sends an order, of which the lane takes a copy. */
+    void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
+    /* Returns the lane's state. Waits until a bit of `until` is set, or the clock shows pipe->wake_at. until 0: does
+       not wait. */
     int (*look)(struct specdec__pipe *pipe, int until);
-    /* Takes the oldest run, which is back: its rows lie in the target's context. One that was cancelled has none. */
+    /* Takes the oldest run, which has returned: its rows lie in the target's context. A cancelled run has no rows. */
     specdec_result (*take)(struct specdec__pipe *pipe, specdec_error *error);
-    /* Nobody wants run `at` of those on their way, 0: the oldest. It passes what stages are left empty, in order. */
+    /* Cancels run number `at`, 0 being the oldest. The run still passes all stages, but they do not compute it. */
     void (*cancel)(struct specdec__pipe *pipe, int at);
 } specdec__pipe_kind;
 
-/* A run on its way. */
+/* A run that was sent and has not been taken. */
 typedef struct specdec__pipe_run {
     int n;           /* nodes that were sent */
-    int first, left; /* those that are still wanted have the numbers from `first` on, */
-    int row[SPECDEC__PIPE_NODES]; /* (left) and these of its rows */
-    int root;        /* the first that was sent was no guess: the text ended with it */
-    int cancelled;      /* was cancelled */
-    double sent;     /* by the clock */
+    int first, left; /* numbers [first, first + left): its nodes that can still be accepted */
+    int row[SPECDEC__PIPE_NODES]; /* (left): the rows of these nodes in the run */
+    int root;        /* 1: its first node is the last token of the sequence, not a draft token */
+    int cancelled;
+    double sent;     /* clock, seconds */
 } specdec__pipe_run;
 
-/* The lane of a target that takes new runs while others are on their way, as a pipeline of stages does. Nodes of a run
-   may descend from nodes of runs before it, which nobody has verified yet: PipeInfer (Butler et al. 2024). */
+/* The lane of a target that begins a run before earlier runs have returned, as a pipeline of stages can. Nodes of a run
+   may descend from nodes of earlier runs that are not verified yet: PipeInfer (Butler et al. 2024). */
 typedef struct specdec__pipe {
     const specdec__pipe_kind *kind;
-    int depth;      /* runs on their way, at most */
-    specdec__tune stages; /* what runs take the slowest stage, by their nodes */
-    double longest; /* seconds that the run which was taken last took there; 0: that is not known */
-    double least;   /* how probable one more node of the next run must be to pay */
-    int32_t *node;  /* (capacity of a proposal): the numbers that candidates have as nodes; -1: not sent */
-    specdec *text;  /* whose runs these are; its view is the lane's. NULL: nothing is on its way */
-    int nodes;      /* behind the text, as many as have numbers */
-    int full;       /* there was no room for the run that was sent last: nothing but DROP may follow it */
+    int depth;      /* runs between sending and taking, at most */
+    specdec__tune stages; /* seconds of a run in the slowest stage, by the run's nodes */
+    double stage_seconds; /* of the run taken last, in the slowest stage; 0: not measured */
+    double least_probability; /* of one more node of the next run, for the node to pay */
+    int32_t *node;  /* (capacity of a proposal): the number of each draft token that was sent as a node; -1: not sent */
+    specdec *sequence; /* whose runs these are; the lane changes its view. NULL: no run is on its way */
+    int nodes;      /* that have numbers */
+    int no_room;    /* 1: the cache had no room for the run sent last; only DROP may follow */
     int count;      /* of runs */
-    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count) the oldest first */
-    specdec__tune_mean trip, draft; /* seconds of a run on its way, of a draft run */
-    specdec__tune_mean laps;        /* the trip over what the run takes the slowest stage */
-    double takes;   /* by the clock: a run that is sent then begins at once, as far as the lane knows; 0: it does not */
-    double wake;    /* by the clock: a look at what is the case takes no longer; 0: as long as it takes */
-    double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
+    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): the oldest first */
+    specdec__tune_mean round_trip, draft; /* seconds from sending a run to taking it; of a draft run */
+    specdec__tune_mean trip_ratio; /* round trip over the run's time in the slowest stage */
+    double free_at; /* clock, seconds: when the first stage is expected to be free; 0: not known */
+    double wake_at; /* clock, seconds: when `look` returns at the latest; 0: no limit */
+    double idle_since; /* clock, seconds: since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 
 /* What a step does next. */
 enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STEP_END, SPECDEC__STEP_WAIT };
 
-/* A step under way. Runs are sent to the target's lane, and what comes back is written, until the step ends. */
+/* The current step: it drafts, sends runs to the target's lane and verifies the runs that return. */
 typedef struct specdec__step {
-    int several;    /* several runs of one sequence are on their way; else all trees are one run */
-    int act;        /* one run: what was done last */
-    double start;   /* by the clock */
+    int several;    /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
+    int act;        /* one run: SPECDEC__STEP_... done last */
+    double start;   /* clock, seconds */
     specdec_result result;
     /* one run */
     int nodes;
-    double drafted; /* by the clock: the trees were complete */
-    double promise; /* tokens that the first one promises, where that is of use */
+    double drafted; /* clock, seconds: when the trees were complete */
+    double promise; /* expected tokens of the first member's tree; 0: not computed */
     specdec_error error;
     /* several runs */
     specdec *t;
     specdec__proposal *p;
     int before;     /* tokens of the sequence when the step began */
-    int32_t chosen[SPECDEC__PIPE_NODES]; /* (count) candidates for the next run */
+    int32_t chosen[SPECDEC__PIPE_NODES]; /* (count): draft tokens for the next run */
     int count;
-    int drafts;     /* candidates to be extended next; 0: first the cutoff falls */
-    int until;      /* what is waited for, */
-    double wake;    /* or that time; 0: as long as it takes */
+    int drafts;     /* draft tokens to be extended next; 0: the cutoff is lowered first */
+    int until;      /* SPECDEC__PIPE_... bits that end the wait */
+    double wake_at; /* clock, seconds, that ends it, too; 0: no limit */
 } specdec__step;
 
 struct specdec__engine;
 
-/* How an engine reaches the other machines on which its target, or its draft model, lies: all that the rest of the
-   library knows of a cluster. An engine that is alone has none. */
+/* How an engine reaches the machines that hold a part of its target, or its draft model: the only interface between
+   the library and a cluster. An engine on one machine has none. */
 typedef struct specdec__remote {
-    int drafts;         /* this rank has the draft model alone, in the target's place */
-    /* Leaves a model the layers that this rank has. */
+    int drafts;         /* 1: this rank holds the draft model alone, in the target's place */
+    /* Removes from a model the layers of other ranks. */
     specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
-    /* The kind that drafts instead of one whose model may lie on another rank. */
+    /* Returns the kind of drafter to use for a kind whose model may lie on another rank. */
     const specdec__drafter_kind *(*drafter)(const specdec_config *config, const specdec__drafter_kind *kind);
-    /* Takes what this rank needs, once the engine is laid out, from an arena, which may only count. */
+    /* Takes this rank's memory from an arena, which may only count, once the engine is laid out. */
     void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
-    /* hooks.progress while weights are repacked, of the engine as user_data. */
+    /* The hooks.progress of repacking weights; its user_data is the engine. */
     int (*loads)(void *engine, const char *what, int done, int total);
-    specdec_result (*start)(struct specdec__engine *engine, specdec_error *error); /* finds the others */
-    void (*wait)(struct specdec__engine *engine, int *cancel); /* what ends waiting in a step; NULL: nothing */
-    specdec_result (*serve)(specdec *sequence); /* obeys rank 0 to the end; NULL: this is rank 0 */
+    /* Connects to the other ranks. */
+    specdec_result (*start)(struct specdec__engine *engine, specdec_error *error);
+    /* Sets the flag that ends waiting during a step; NULL: no flag does. */
+    void (*wait)(struct specdec__engine *engine, int *cancel);
+    /* Obeys rank 0 until it ends; NULL: this is rank 0. */
+    specdec_result (*serve)(specdec *sequence);
     void (*end)(struct specdec__engine *engine);
 } specdec__remote;
 
 /* =====================================================================================================================
- * >>engine/engine: what an engine holds.
+ * >>engine/engine: the members of an engine.
  * ================================================================================================================== */
 
-#define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
-#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
+#define SPECDEC__THREAD_BYTES (4 << 20) /* bytes of weights a step for each thread but the first */
+#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt for each token of the context, at most */
 
 enum { SPECDEC__MAX_MODELS = 4 }; /* that an engine opens: the target's, and those of drafters */
 
-#define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
-#define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
-#define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
-#define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
-#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: then the other is taken */
+/* The timing of two ways to read weights, when an engine starts. */
+#define SPECDEC__READING_LARGE (64 << 20)  /* bytes of weights: smaller models are not timed */
+#define SPECDEC__READING_SLICE (128 << 10) /* bytes of the rows of two tiles in one timed slice */
+#define SPECDEC__READING_SLICES 1024       /* slices, at most */
+#define SPECDEC__READING_TRIAL 0.015       /* seconds, at most */
+#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: the other way is taken if it needs less */
 
-/* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
+/* Keys and values of an ended sequence, kept for sequences that begin with the same tokens. */
 typedef struct specdec__kept {
     specdec__view view;
-    int32_t *tokens; /* (context): view.length of them count */
+    int32_t *tokens; /* (context): the first view.length are valid */
 } specdec__kept;
 
+/* An engine: models, caches, drafters, and the table of sequences. */
 typedef struct specdec__engine {
-    specdec__ahead *ahead;       /* NULL while the engine is only measured */
+    specdec__ahead *ahead;       /* NULL while memory is only counted */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
-    const specdec__remote *remote; /* NULL: all is here */
-    struct specdec__link *link;  /* what that works on */
-    int nobody;                  /* the cancel flag of a run for several texts */
+    const specdec__remote *remote; /* NULL: the engine is on one machine */
+    struct specdec__link *link;  /* connection to the other ranks */
+    int nobody;                  /* cancel flag of a run for several sequences */
     specdec__kernels *kernels;
-    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
+    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count): models that it has opened */
     int own_count;
     const specdec__model *target_model;
     specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* runs the target's steps */
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
     int drafter_count;
-    specdec__tune *tune;         /* NULL while the engine is only measured */
-    specdec_rule rule;           /* at temperatures above 0 */
-    float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
+    specdec__tune *tune;         /* NULL while memory is only counted */
+    specdec_rule rule;           /* of verification, at temperatures above 0 */
+    float *target_distribution;  /* (vocab): for rules of rejection, and for log-probabilities */
     specdec__chooser chooser;
     specdec__masker *masker;     /* NULL: no sequence may have a constraint */
     specdec__chat chat;
     size_t memory_bytes;
-    int busy;                    /* a call is under way */
-    int ended;                   /* by specdec_deinit */
+    int busy;                    /* 1: a call is running */
+    int ended;                   /* 1: by specdec_deinit */
 
     specdec__room room;
     specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
-    const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
-    specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
-    specdec **members;           /* (member_count, at most room.views): the texts in the step under way */
+    const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
+    specdec_tree shape;          /* the tree of every step, where the configuration fixes it */
+    specdec **members;           /* (member_count, at most room.views): the sequences in the current step */
     int member_count;
-    int reading, roots;          /* nodes of prompts in it, and texts that it writes */
-    int waiting;                 /* texts that have something to do, but for which it has no node */
-    int turn;                    /* which text is asked first whether it has something to do */
-    double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
+    int prefill_nodes, roots;    /* of the current step: nodes that prefill prompts; sequences that decode */
+    int waiting_count;           /* sequences that have something to do, but got no node in the current step */
+    int first_asked;             /* index of the sequence that is first asked whether it takes part in a step */
+    double spare_seconds;        /* that drafters may prefill in this step while other sequences wait; -1: not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
-    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) the stop strings of config.settings */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM): the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
-    char *chat_text;             /* (chat_bytes) a rendered conversation */
-    unsigned char *chat_plain;   /* (chat_bytes) bits: which of it is plain text */
+    char *chat_text;             /* (chat_bytes): a rendered conversation */
+    unsigned char *chat_plain;   /* (chat_bytes): bits: which bytes are content, where no control token counts */
     size_t chat_bytes;
 
     specdec__context target;
     specdec__pool pool;
-    specdec_config config;       /* the caller's, defaults filled in */
+    specdec_config config;       /* the caller's, with defaults filled in */
 } specdec__engine;
 
 /* =====================================================================================================================
@@ -52054,7 +52204,7 @@ SPECDEC__FOR_SIZE
 
 SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
-/* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
+/* Returns an error if an integer of a configuration is out of range; for_model: checks the first one only. */
 static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
 {
     static const struct {
@@ -52079,19 +52229,21 @@ SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) &
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
+/* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
+   drafts. */
 static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
 
-/* Whether this rank has the draft model alone. */
+/* Whether this rank of a cluster holds the draft model alone. */
 static int specdec__engine_drafts(const specdec__engine *e) { return SPECDEC__PIPE && e->remote && e->remote->drafts; }
 
-/* Where the model of a kind of drafter comes from; NULL: it needs none. */
+/* The source of the model of a kind of drafter; NULL: the kind has no model. */
 static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
-/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
+/* The kind of drafter with a public number, or the one that replaces it where another rank drafts; NULL: it is not
+   compiled in. */
 static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
@@ -52099,7 +52251,7 @@ static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *
     return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
 }
 
-/* Whether a model that a kind of drafter cannot do without is there. */
+/* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
 static int specdec__engine_given(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     const specdec_source *source = specdec__engine_source(&e->config, kind);
@@ -52108,7 +52260,7 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
                        : !source || kind->optional || specdec__source_given(source);
 }
 
-/* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
+/* Whether the configuration wants a drafter: names it, or is `auto` and has all that the drafter needs. */
 static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
@@ -52117,13 +52269,13 @@ static int specdec__engine_wants(const specdec__engine *e, int drafting)
 
     if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
         return (int)c->drafting == drafting;
-    if (kind->asked)
-        memcpy(&value, (const char *)c + kind->asked, sizeof value);
+    if (kind->enabled_by)
+        memcpy(&value, (const char *)c + kind->enabled_by, sizeof value);
     return value && specdec__engine_given(e, kind) && !(kind->nextn && specdec__in_cluster(c));
 }
 
-/* Nodes and levels of the tree if the caller does not say: of what drafts alone, of all together, or where nothing
-   drafts the root alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
+/* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
+   where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
 static void specdec__engine_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
@@ -52137,7 +52289,7 @@ static void specdec__engine_tree_size(specdec__engine *e)
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
 }
 
-/* Fills in the defaults and refuses what is out of range. */
+/* Fills in the defaults of a configuration and checks it. */
 static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -52172,7 +52324,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     return SPECDEC_OK;
 }
 
-/* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
+/* The model of a source: the one that the caller prepared, or one that the engine opens and binds. */
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
@@ -52192,31 +52344,30 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
 }
 
-/* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
-   drawn. Coupled and top-k verification do not mind: the target's token is drawn without looking at the children. The
-   rejection rules do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are
-   static. */
+/* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
+   tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children. Rules of
+   rejection would not: a child that is offered because it is probable is no draw from the draft's distribution; their
+   trees are static. */
 static int specdec__engine_grows(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
 
-/* How the next token's guesses are accepted. At temperature 0 every rule is the same: the target's token is known. */
+/* The rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
 static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
-/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
+/* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
     return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
 }
 
-/* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
-   gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
-   says so. */
-static int specdec__engine_beside(const specdec_config *c, const specdec__drafter_kind *kind)
+/* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
+   static tree is given up for that only if config.async asks for it, as asynchronous trees depend on drawn tokens. */
+static int specdec__engine_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
@@ -52226,16 +52377,16 @@ static int specdec__engine_beside(const specdec_config *c, const specdec__drafte
     return threads;
 }
 
-/* Candidates of a proposal, at most. */
+/* Candidates of a drafter's proposal, at most. */
 static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
-    if (specdec__engine_beside(&e->config, kind))
+    if (specdec__engine_draft_threads(&e->config, kind))
         return 1 + (e->room.most + 1) * SPECDEC__OFFERS;
     return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
                                                              : e->config.tree_size;
 }
 
-/* What a drafter proposes with for each text. */
+/* Takes the arrays of a drafter's proposals from an arena, one proposal a sequence. */
 static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     const int size = e->config.tree_size;
@@ -52252,7 +52403,8 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     }
 }
 
-/* The tree that is always the same: a chain, or the best of its size and depth for a middling acceptance. */
+/* Makes the tree of every step, where it is fixed: a chain, or the best tree of its size and depth for a typical
+   acceptance. */
 static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
@@ -52270,7 +52422,7 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
-/* What constraints need, if there may be any. */
+/* Takes the memory of constraints from an arena, if sequences may have any. */
 static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
 {
     if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
@@ -52279,8 +52431,9 @@ static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
     specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
 }
 
-/* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
-   at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
+/* Takes the buffers that all sequences share from an arena. A prompt with more bytes than its context can hold is an
+   error before it is tokenised. Large buffers that are written before they are read are not zeroed: 200 bytes for each
+   token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 {
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
@@ -52298,8 +52451,8 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
-/* The table of texts, all of them free. */
-static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
+/* Takes the table of sequences from an arena; all places are free. */
+static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena *arena)
 {
     int i;
 
@@ -52315,8 +52468,8 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
     }
 }
 
-/* The table of ended sequences whose beginnings are kept, all of them empty. */
-static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
+/* Takes the table of kept sequences from an arena; all entries are empty. */
+static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kept counted, *kept;
     int i;
@@ -52331,8 +52484,8 @@ static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
     }
 }
 
-/* Shows drafters the target's cache. */
-static void specdec__engine_show(specdec__engine *e)
+/* Points the drafters' proposals to the sequences' views of the target's cache. */
+static void specdec__engine_set_views(specdec__engine *e)
 {
     int i, k;
 
@@ -52341,7 +52494,7 @@ static void specdec__engine_show(specdec__engine *e)
             e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
-/* As many threads, of those there are, as a model's step keeps busy between two barriers. */
+/* How many of `threads` threads a model's step keeps busy between two barriers. */
 static int specdec__engine_threads(const specdec__model *model, int threads)
 {
     size_t busy = 1 + model->weight_bytes / SPECDEC__THREAD_BYTES;
@@ -52349,8 +52502,8 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
     return busy < (size_t)threads ? (int)busy : threads;
 }
 
-/* A drafter goes on while the target verifies, on threads that were started for that. */
-static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+/* Takes the memory of an asynchronous drafter from an arena, and gives it the lane's threads. */
+static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     specdec__ahead *a = e->ahead;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
@@ -52361,16 +52514,16 @@ static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specd
         return;
     a->tokens = tokens;
     a->drafter = d;
-    a->threads = specdec__engine_beside(&e->config, d->kind);
+    a->threads = specdec__engine_draft_threads(&e->config, d->kind);
     a->levels = levels;
     a->nodes = e->room.most;
-    a->width = specdec__min_int(SPECDEC__AHEAD_RUN, e->config.tree_size); /* rows of logits that drafters have */
-    a->base = SPECDEC__AHEAD_CUTOFF;
-    a->left = a->patience = SPECDEC__AHEAD_FIRST;
+    a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
+    a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
+    a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
-/* The block of the target's files that only predicts, as a model of the engine's own. */
+/* Opens the NextN block in the target's files as a model of the engine. */
 static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
                                             specdec_error *error)
 {
@@ -52381,7 +52534,7 @@ static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__m
     return specdec__nextn_init(e->own[e->own_count++], e->target_model, arena, error);
 }
 
-/* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
+/* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
 static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
                                           specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
 {
@@ -52428,13 +52581,13 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
-    if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))
-        specdec__engine_ahead(e, d, arena);
+    if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
+        specdec__engine_lay_out_ahead(e, d, arena);
     return result;
 }
 
-/* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
-   draws children from a distribution, the target draws for itself, whatever rule was chosen. */
+/* Adds the drafter that the configuration names, or all whose needs are met, and sets the rule of verification. Where
+   no drafter draws children from a distribution, the rule is top-k: the target draws its own token. */
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
@@ -52465,9 +52618,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     return SPECDEC_OK;
 }
 
-/* How many ended sequences are kept, at most: as the configuration says, else some for each text, but no more than the
-   cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
-static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
+/* How many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not more
+   than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
+static int specdec__engine_kept_limit(const specdec_config *c, const specdec__room *room)
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
 
@@ -52476,9 +52629,9 @@ static int specdec__engine_keeps(const specdec_config *c, const specdec__room *r
     return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
 
-/* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
-   text, and the root that specdec_logits puts before them. */
-static void specdec__engine_room(specdec__engine *e)
+/* Sets how many sequences there are, of how many tokens, and the nodes of a step: a prompt's batch, a tree, or a root
+   of each sequence, and the root that specdec_logits puts before them. */
+static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
     specdec__room *room = &e->room;
@@ -52490,29 +52643,30 @@ static void specdec__engine_room(specdec__engine *e)
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
-    room->kept = specdec__engine_keeps(c, room);
+    room->kept = specdec__engine_kept_limit(c, room);
     room->tree = specdec__in_cluster(c) ? room->most : c->tree_size; /* there nodes of several runs are known */
     room->every = c->checkpoint;
 }
 
-/* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
-static specdec__room specdec__engine_own(const specdec__engine *e)
+/* e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never runs. */
+static specdec__room specdec__engine_target_room(const specdec__engine *e)
 {
     static const specdec__room none = {1, 1, 1, 1, 2, 0, 1, 0};
 
     return specdec__engine_drafts(e) ? none : e->room;
 }
 
-/* How many threads lanes need for themselves. */
-static int specdec__engine_lane(const specdec_config *c)
+/* How many threads lanes need besides the target's. */
+static int specdec__engine_lane_threads(const specdec_config *c)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
 
-    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
+    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind &&
+           specdec__engine_draft_threads(c, kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
-/* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
+/* Lays an engine out in an arena, which may only count: all of the engine's memory is taken here. */
 static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -52527,12 +52681,12 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
                              specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
     specdec__engine_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
-    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane(c), &e->nobody, &c->hooks, arena, error);
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
-    specdec__engine_room(e);
-    room = specdec__engine_own(e);
+    specdec__engine_set_room(e);
+    room = specdec__engine_target_room(e);
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room, room.most,
                           arena);
     e->target.checks = 1;
@@ -52543,16 +52697,16 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_masker(e, arena);
-    specdec__engine_texts(e, arena);
-    specdec__engine_kept(e, arena);
-    specdec__engine_show(e);
+    specdec__engine_lay_out_sequences(e, arena);
+    specdec__engine_lay_out_kept(e, arena);
+    specdec__engine_set_views(e);
     if (SPECDEC__PIPE && e->remote)
         e->remote->lay_out(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
-/* The parts of an engine that do not lie in it, so that measuring one takes little stack. */
-static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
+/* Takes the large members of an engine from an arena, so that counting memory needs little stack. */
+static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
@@ -52570,9 +52724,8 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
-/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Without being told,
-   only where the instruction set has kernels for them and sequences as the configuration has them can use bounds:
-   planes take longer to read whole. */
+/* Whether the target's output matrix is stored in planes: 0: no; 1: if it is large; 2: always. By default only where
+   the instruction set has kernels for bounds and config.settings allow bounds, as planes take longer to read whole. */
 static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
@@ -52583,7 +52736,7 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
                : kernels->plane != NULL;
 }
 
-/* Repacked weights, behind everything else. */
+/* Repacks the weights of all models, behind the rest of the block. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_hooks hooks = e->config.hooks;
@@ -52601,7 +52754,7 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     return r;
 }
 
-/* Releases the models that the engine has opened. */
+/* Closes the models that the engine has opened. */
 static void specdec__engine_close(specdec__engine *e)
 {
     while (e->own_count)
@@ -52611,66 +52764,67 @@ static void specdec__engine_close(specdec__engine *e)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>schedule/stop: what is under way on lanes is ended.
+ * >>schedule/stop: runs and drafts of lanes are cancelled.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* The oldest run is no longer on its way. */
-static void specdec__pipe_pop(specdec__pipe *pipe)
+/* Removes the oldest run from the list. */
+static void specdec__pipe_remove_oldest(specdec__pipe *pipe)
 {
     memmove(pipe->runs, pipe->runs + 1, (size_t)--pipe->count * sizeof *pipe->runs);
 }
 
-/* Nothing of a run is wanted. */
-static void specdec__pipe_doom(specdec__pipe *pipe, int at)
+/* Cancels run number `at` of the list, if it is not cancelled yet. */
+static void specdec__pipe_cancel(specdec__pipe *pipe, int at)
 {
     if (!pipe->runs[at].cancelled)
         pipe->kind->cancel(pipe, at);
     pipe->runs[at].cancelled = 1;
 }
 
-/* Ends all runs that are on their way. The view of their text is the engine's again, with nothing behind the text. */
+/* Cancels all runs of the lane and waits until they have returned. The view of their sequence then has no nodes behind
+   its committed tokens, and the engine may use it. */
 static void specdec__pipe_drain(const specdec__engine *e)
 {
     specdec__pipe *pipe = e->pipe;
     specdec__order order;
     int i;
 
-    if (!SPECDEC__PIPE || !pipe || !pipe->text)
+    if (!SPECDEC__PIPE || !pipe || !pipe->sequence)
         return;
     for (i = 0; i < pipe->count; i++)
-        specdec__pipe_doom(pipe, i);
+        specdec__pipe_cancel(pipe, i);
     while (pipe->count) {
-        pipe->kind->look(pipe, SPECDEC__PIPE_BACK);
+        pipe->kind->look(pipe, SPECDEC__PIPE_RETURNED);
         pipe->kind->take(pipe, NULL);
-        specdec__pipe_pop(pipe);
+        specdec__pipe_remove_oldest(pipe);
     }
     memset(&order, 0, sizeof order);
     order.kind = SPECDEC__ORDER_DROP;
     pipe->kind->submit(pipe, &order);
     pipe->kind->look(pipe, SPECDEC__PIPE_IDLE);
-    pipe->text = NULL;
+    pipe->sequence = NULL;
 }
 
-/* Whether a drafter, this one if d is not NULL, goes on while the target makes the step under way. */
+/* Whether a drafter (d, or any if d is NULL) drafts while the target runs the current step. */
 static int specdec__ahead_on(const specdec__engine *e, const specdec__drafter *d)
 {
-    return SPECDEC__OS_THREADS && e->ahead->on && (!d || e->ahead->drafter == d);
+    return SPECDEC__OS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
 }
 
-/* Ends what the lane does. What it has read stays. */
-static void specdec__ahead_halt(specdec__ahead *a, specdec__engine *e)
+/* Cancels the lane's job and waits for its end. Tokens that the drafter has prefilled stay in its cache. */
+static void specdec__ahead_stop(specdec__ahead *a, specdec__engine *e)
 {
     a->lane.kind->stop(&a->lane);
     specdec__lane_cancel(&a->lane);
     specdec__lane_wait(&a->lane);
     a->drafter->kind->move(a->drafter, &e->pool, e->config.threads);
-    a->reads = 0;
+    a->prefills = 0;
 }
 
-/* Nothing that was drafted ahead for a text holds behind more than its first count tokens. */
-static void specdec__ahead_forget(specdec *t, int count)
+/* Drops a sequence's runs and its drafts of the lane; only its first `count` tokens are unchanged. */
+static void specdec__ahead_drop(specdec *t, int count)
 {
     specdec__ahead *a = t->engine->ahead;
 
@@ -52678,9 +52832,9 @@ static void specdec__ahead_forget(specdec *t, int count)
     if (!SPECDEC__OS_THREADS || !a->drafter)
         return;
     if (a->lane.busy)
-        specdec__ahead_halt(a, t->engine);
-    a->drafter->proposals[t->at].stays = 0;
-    if (a->text == t)
+        specdec__ahead_stop(a, t->engine);
+    a->drafter->proposals[t->at].valid_at = 0;
+    if (a->sequence == t)
         a->copied = specdec__min_int(a->copied, count);
 }
 
@@ -52692,7 +52846,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
+/* Drops the target's keys and values of the last of `count` tokens and of all behind it: that token is a root again. */
 static void specdec__engine_reroot(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -52704,13 +52858,14 @@ static void specdec__engine_reroot(specdec *t, int count)
         e->row_of = NULL;
 }
 
-/* Forgets all that was computed for tokens behind the first count. The text itself stays. */
+/* Drops all that was computed for tokens behind the first `count`: keys, values, drafts, states of constraints. The
+   tokens stay. */
 static void specdec__engine_forget(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__ahead_forget(t, count);
+    specdec__ahead_drop(t, count);
     specdec__constrained_forget(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
@@ -52718,13 +52873,15 @@ static void specdec__engine_forget(specdec *t, int count)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* The keys of a sequence that others may share: those of a text, or of one that is kept. */
+/* Keys and tokens of an open or a kept sequence, which other sequences may share. */
 typedef struct specdec__source_keys {
     specdec__view *view;
     const int32_t *tokens; /* (view->length) */
-    int at;                /* its number to drafters: a text's, or behind those of texts */
+    int at;                /* its index to drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
+/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept one.
+   */
 static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
@@ -52735,7 +52892,7 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
     return keys;
 }
 
-/* Drafters share, as far as they have them, the first length tokens of sequence `of` with sequence `at`. */
+/* Lets drafters share the first `length` tokens of sequence `of` with sequence `at`, as far as they have them. */
 static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int length)
 {
     int i;
@@ -52748,28 +52905,28 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     }
 }
 
-/* A text of which nothing is computed, or less, begins with the first length tokens of another sequence: it shares its
-   pages. */
+/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and values.
+   */
 static void specdec__engine_share(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
     specdec__view *view = specdec__engine_keys(e, of).view;
     int i, missing;
 
-    specdec__engine_forget(t, 0); /* also ends what a lane does with the other text */
+    specdec__engine_forget(t, 0); /* also cancels the lane's job for the other sequence */
     if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
-        specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
+        specdec__view_truncate(&t->view, &e->target.kv, 0); /* pages of its sliding window are free already */
     specdec__engine_share_drafts(e, t->at, of, length);
-    for (i = 0; i < e->drafter_count; i++) { /* states that the other one no longer has are computed once more */
+    for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind->heard ? t->view.length - d->kind->heard(d, t->at) : 0;
+        missing = d->kind->followed ? t->view.length - d->kind->followed(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
 }
 
-/* An entry of the table of kept sequences becomes empty. */
+/* Empties entry i of the table of kept sequences. */
 static void specdec__engine_drop_kept(specdec__engine *e, int i)
 {
     int k;
@@ -52780,9 +52937,9 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
             e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
 }
 
-/* An empty entry of the table for a sequence that is to be kept; -1: all of that is kept already. What the sequence
-   begins with is dropped, and so is the oldest entry where none is empty. *shared: keys of a dropped one that others
-   have shared. */
+/* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
+   Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
+   view->shared of a dropped entry. */
 static int specdec__engine_kept_place(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
@@ -52812,8 +52969,8 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
     return empty;
 }
 
-/* Keeps what was computed for a text that ends or is cut: the next one that begins alike need not read it. Children do
-   not: their parents begin as they do. */
+/* Keeps the keys and values of a sequence that ends or is cut, for later sequences that begin with the same tokens.
+   Those of children are not kept, as they begin like their parents. */
 static void specdec__engine_retain(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -52821,7 +52978,7 @@ static void specdec__engine_retain(specdec *t)
 
     if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
-    specdec__ahead_forget(t, t->count);
+    specdec__ahead_drop(t, t->count);
     i = specdec__engine_kept_place(t, &shared);
     if (i < 0)
         return;
@@ -52834,7 +52991,7 @@ static void specdec__engine_retain(specdec *t)
     specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
 }
 
-/* A place in the table becomes an empty text. */
+/* Makes a free place of the table an empty sequence. */
 static void specdec__engine_open(specdec *t)
 {
     t->open = 1;
@@ -52849,10 +53006,10 @@ static void specdec__engine_open(specdec *t)
     memset(&t->stats, 0, sizeof t->stats);
     specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
     specdec__stream_set(t, &t->engine->config.settings, &t->stop);
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
 }
 
-/* Gives back what a text that has ended holds in caches. What drafters remember of it, they do. */
+/* Gives back what an ended sequence holds in caches. Drafters may keep what they learned from it. */
 static void specdec__engine_release(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -52865,14 +53022,14 @@ static void specdec__engine_release(specdec *t)
     specdec__engine_forget(t, 0);
 }
 
-/* A text becomes a free place in the table. */
+/* Makes a sequence's place in the table free. */
 static void specdec__engine_free_slot(specdec *t)
 {
     specdec__engine_release(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
-/* How many forks of a text lie behind its first count tokens, whether their children are open or not. */
+/* How many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
 static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
@@ -52882,7 +53039,8 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a text behind its first count tokens: their children are closed, and theirs. */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's children.
+   */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -52903,7 +53061,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
         t->forced_count = 0;
 }
 
-/* Gives up the stock of a text, and the children that have come of it. */
+/* Drops a sequence's pending tokens (decoded, not returned), and the children forked behind them. */
 static void specdec__engine_discard_pending(specdec *t)
 {
     specdec__engine_drop_children(t, t->handed_out);
@@ -52912,14 +53070,14 @@ static void specdec__engine_discard_pending(specdec *t)
     t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
-/* The same where such children are; else the stock stays. */
+/* As specdec__engine_discard_pending, but only if there are children behind pending tokens. */
 static void specdec__engine_discard_children(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
 }
 
-/* Has a text children? */
+/* Whether a sequence has open children. */
 static int specdec__engine_is_parent(const specdec *t)
 {
     int i, found = 0;
@@ -52929,8 +53087,8 @@ static int specdec__engine_is_parent(const specdec *t)
     return found;
 }
 
-/* Opens an empty text in a free place of a text's engine. NULL: all places are taken, which t->error says. */
-static specdec *specdec__engine_add_text(specdec *t)
+/* Opens an empty sequence in a free place of t's engine. NULL: no place is free; t->error says so. */
+static specdec *specdec__engine_open_free(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -52945,7 +53103,7 @@ static specdec *specdec__engine_add_text(specdec *t)
     return NULL;
 }
 
-/* A copy of a text stands in its constraint where that stands. */
+/* Copies the state of a sequence's constraint to its fork t. */
 static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 {
     const specdec__constrained *c = &of->constrained;
@@ -52962,11 +53120,11 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
-/* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
+/* Opens a copy of a sequence, with its pending tokens. NULL: no place is free; of->error says so. */
 static specdec *specdec__engine_fork(specdec *of)
 {
     const size_t count = (size_t)of->count;
-    specdec *t = specdec__engine_add_text(of);
+    specdec *t = specdec__engine_open_free(of);
 
     if (!t)
         return NULL;
@@ -53006,7 +53164,7 @@ static specdec *specdec__engine_fork(specdec *of)
     return t;
 }
 
-/* A text that is to fork gets its child. Without a free place the text has failed, for now. */
+/* Opens the child of a sequence that is to fork. If no place is free, the sequence fails with MEMORY for now. */
 static void specdec__engine_fork_child(specdec *t)
 {
     specdec *child = specdec__engine_fork(t);
@@ -53027,7 +53185,7 @@ static void specdec__engine_fork_child(specdec *t)
     }
     child->handed_out = child->count;
     child->stop.stopped = 0;
-    specdec__stream_answer(child);
+    specdec__stream_begin_answer(child);
     t->forks++;
     t->fork_places[t->placed++] = t->count;
     t->forced_count = 0;
@@ -53041,8 +53199,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
-static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
+/* Makes a forward pass of n tokens, or (d not NULL) drafts one level behind one token; both leave the caches as they
+   were. */
+static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
@@ -53064,9 +53223,9 @@ static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *
     return result;
 }
 
-/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
-   once the clock has passed `end`. 0 when it fails. */
-static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
+/* Seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other programs may
+   use the processor. One try only once the clock is past `end`. 0: it failed. */
+static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
     int i;
@@ -53078,7 +53237,7 @@ static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int 
     for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
         double start = specdec__os_seconds(), seconds;
 
-        if (specdec__engine_try(e, d, n))
+        if (specdec__engine_try_forward(e, d, n))
             break;
         seconds = specdec__os_seconds() - start;
         least = i && least < seconds ? least : seconds;
@@ -53086,31 +53245,30 @@ static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int 
     return least;
 }
 
-/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
-static void specdec__engine_trial(specdec__engine *e)
+/* Times the steps and drafts of small models before the first sequence is prompted. Needs a clock. */
+static void specdec__engine_time_steps(specdec__engine *e)
 {
-    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
+    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
     size_t bytes = e->target_model->weight_bytes;
     double seconds;
     int i, n;
 
     for (i = 0; i < e->drafter_count; i++)
         bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
-    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
+    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_see(&e->tune->drafters[i].level, seconds);
+        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
+            specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
+        if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
             specdec__tune_step(e->tune, n, seconds, 0);
 }
 
-/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
-   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
-   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
-   on it. */
-static void specdec__engine_measure(specdec__engine *e)
+/* Chooses the faster of two ways to read weights, kernels->reading and ->other, by timing slices of weights alternately
+   with all threads; a slice counts as at most twice the least time. The former is kept unless the latter is clearly
+   faster, and for weights that may lie in caches or are not repacked. Results do not depend on it. */
+static void specdec__engine_time_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
     const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
@@ -53142,9 +53300,8 @@ static void specdec__engine_measure(specdec__engine *e)
                   better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
-   otherwise. */
-static void specdec__engine_tell_chat(const specdec__engine *e)
+/* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
+static void specdec__engine_log_chat(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__chat *chat = &e->chat;
@@ -53177,7 +53334,7 @@ static void specdec__engine_tell_chat(const specdec__engine *e)
     }
 }
 
-/* Finds the tokens by which texts fork. */
+/* Finds the tokens by which sequences fork. */
 static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
 {
     const specdec__vocab *vocab = &e->target_model->vocab;
@@ -53197,8 +53354,8 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
                  : SPECDEC_OK;
 }
 
-/* Tells the log what the engine is made of. */
-static void specdec__engine_tell(const specdec__engine *e)
+/* Logs the target, the drafters and the engine's sizes. */
+static void specdec__engine_log(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__model *m = e->target_model;
@@ -53217,51 +53374,52 @@ static void specdec__engine_tell(const specdec__engine *e)
                   e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
 
-/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
-static void specdec__engine_keep(specdec__engine *e)
+/* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
+static void specdec__engine_copy_settings(specdec__engine *e)
 {
     specdec__stop_scan stop;
 
     specdec__stream_check(&e->config.settings, &stop, NULL);
-    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
+    specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
 }
 
+/* Starts an engine that is laid out: connects to other ranks, times steps. */
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
     specdec_result result = SPECDEC_OK;
 
-    specdec__engine_keep(e);
+    specdec__engine_copy_settings(e);
     e->verify = specdec__forward;
-    e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
+    e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->sequences[0]);
-    specdec__engine_tell(e);
-    specdec__engine_tell_chat(e);
+    specdec__engine_log(e);
+    specdec__engine_log_chat(e);
     if (SPECDEC__PIPE && e->remote)
         result = e->remote->start(e, error);
     if (!result)
-        specdec__engine_trial(e);
+        specdec__engine_time_steps(e);
     if (!result)
-        specdec__engine_measure(e);
+        specdec__engine_time_reading(e);
     return result;
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/prefill: prompts: what is shared with other sequences, and reading the rest.
+ * >>engine/prefill: prompts: shared with other sequences, or prefilled.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Tells drafters which tokens of a text the target has read in the last step: those from `from` on, whose nodes are
-   path (n), counted from node `first`. row: of those wanted, that of the last of them; -1: it was not wanted. A drafter
-   whose cache has no room left may miss some. */
+/* Calls the drafters' follow for tokens [from, from + n) of a sequence, which the last step has committed. path (n):
+   their nodes, counted from node `first`; row: of the wanted rows, the one of the last token; -1: it was not wanted. A
+   drafter whose cache is full may miss tokens. */
 static specdec_result specdec__engine_follow(specdec *t, int from, int n, int first, const int *path, int row)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__heard heard;
+    specdec__prefilled heard;
     int i;
 
     heard.at = t->at;
@@ -53278,8 +53436,8 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* The same for a batch of a prompt. */
-static specdec_result specdec__engine_hear(void *text, int at, int n)
+/* As specdec__engine_follow, for a batch of a prompt: tokens [at, at + n) of the sequence `text`. */
+static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
@@ -53287,19 +53445,19 @@ static specdec_result specdec__engine_hear(void *text, int at, int n)
     return specdec__engine_follow(t, at, n, 0, NULL, c->wanted[n - 1] ? c->row_count - 1 : -1);
 }
 
-/* Drafters look at a text that is read, or that a step may write to. */
-static void specdec__engine_look(specdec *t)
+/* Calls the drafters' prepare for a sequence that is part of the next step. */
+static void specdec__engine_prepare_drafters(specdec *t)
 {
     const specdec__engine *e = t->engine;
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->look)
-            e->drafters[i].kind->look(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind->prepare)
+            e->drafters[i].kind->prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
-/* Runs tokens[view length, count) through the target, for the rows that are wanted; if that of the last token is among
-   them, it becomes row 0. */
+/* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
+   it becomes row 0. */
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
@@ -53308,8 +53466,8 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     specdec_result result;
 
     specdec__pipe_drain(e);
-    specdec__engine_look(t);
-    heard.hear = specdec__engine_hear;
+    specdec__engine_prepare_drafters(t);
+    heard.hear = specdec__engine_follow_batch;
     heard.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
@@ -53323,10 +53481,9 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
-   was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
-   shares. */
-static int specdec__engine_longest(specdec *t, int from, int end, int least, int *length)
+/* The sequence with index in [from, end) that begins with most of t's tokens, at least `least`; -1: none does. *length:
+   how many. Of equals it is one that was shared before, so that all share one; of those the one used last. */
+static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
     uint64_t used = 0;
@@ -53347,18 +53504,18 @@ static int specdec__engine_longest(specdec *t, int from, int end, int least, int
     return best;
 }
 
-/* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
-   What is kept counts as used, too, where an open one has more. */
+/* Shares the beginning of another sequence, open or kept, if it has more of t's tokens than were computed for t. The
+   kept one counts as used, even where an open one has more. */
 static void specdec__engine_adopt(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
+    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
     int length, kept_length, open, kept;
 
     if (!SPECDEC__SEQUENCES)
         return;
-    open = specdec__engine_longest(t, 0, views, least, &length);
-    kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
+    open = specdec__engine_longest_shared(t, 0, views, least, &length);
+    kept = specdec__engine_longest_shared(t, views, views + e->room.kept, least, &kept_length);
     if (kept >= 0)
         specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
@@ -53370,16 +53527,16 @@ static void specdec__engine_adopt(specdec *t)
     }
 }
 
-/* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
-   it are wanted at once. */
-static specdec_result specdec__engine_read(specdec *t, int before, const specdec__rows *wanted)
+/* Prefills a prompt behind the first `before` tokens. Where the engine has several sequences, the steps will do it,
+   unless rows are wanted. */
+static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__rows *wanted)
 {
     specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
 
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
     if (t->engine->room.views > 1 && !wanted) {
-        specdec__engine_reroot(t, t->count); /* if nothing was appended, its row is given up, too */
+        specdec__engine_reroot(t, t->count); /* drops the last row, too, if nothing was appended */
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
@@ -53391,16 +53548,16 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
-   is to be run again, for its logits. */
-static void specdec__engine_cut(specdec *t, int keep, int follow)
+/* Drops what was computed for the tokens behind the first `keep`. follow: 1: tokens follow; 0: none, and the last one
+   is to be run again for its logits. */
+static void specdec__engine_truncate(specdec *t, int keep, int follow)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+    if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_retain(t);
-    specdec__ahead_forget(t, keep);
+    specdec__ahead_drop(t, keep);
     specdec__constrained_forget(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
@@ -53408,10 +53565,9 @@ static void specdec__engine_cut(specdec *t, int keep, int follow)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
 }
 
-/* Puts tokens[count] in the place of those behind the first `keep`, which were handed out, and runs them; they may lie
-   behind the sequence. What is replaced, and what is in stock, is given up when that has succeeded. On failure all is
-   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall
-   go. */
+/* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
+   may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
+   sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {
@@ -53423,12 +53579,12 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     if (result)
         return result;
     if (replaced)
-        specdec__engine_cut(t, keep, count);
+        specdec__engine_truncate(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
     specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, replaced, count);
     t->count = keep + count;
-    result = specdec__engine_read(t, keep, count ? wanted : NULL);
+    result = specdec__engine_prefill_or_defer(t, keep, count ? wanted : NULL);
     if (result) {
         specdec__engine_forget(t, keep);
         specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
@@ -53442,7 +53598,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
         t->logprobs[i] = 1;
     specdec__engine_drop_children(t, 0);
     t->forks = 0;
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     t->failed = SPECDEC_OK;
     t->stats.prompt_tokens += count;
     t->stats.prompt_seconds += specdec__os_seconds() - start;
@@ -53450,7 +53606,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     return SPECDEC_OK;
 }
 
-/* The same behind all that was handed out. */
+/* Appends tokens[count] to what was returned, and prefills them. */
 static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
 {
     return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
@@ -53459,14 +53615,15 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/slide: a full context slides.
+ * >>engine/slide: a full sequence slides: older tokens are removed.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* How many tokens a full text lets go: the older half of those behind the first ones, which stay. 0: it ends. Once a
-   call, so that one that finds nothing to hand out ends, too. What children of a text begin with stays. */
-static int specdec__engine_slides(const specdec *t)
+/* How many tokens a full sequence removes: the older half of those behind the first settings.slide tokens, which stay.
+   0: it does not slide. A sequence slides once a call at most, so that a call which can return nothing ends. Parents do
+   not slide, as children share their beginning. */
+static int specdec__engine_slide_count(const specdec *t)
 {
     const int others = t->context - t->settings.slide;
 
@@ -53476,11 +53633,12 @@ static int specdec__engine_slides(const specdec *t)
     return others / 2;
 }
 
-/* Moves the places of forks to the end, or those before the text slid back. */
+/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides back.
+   */
 static void specdec__engine_save_forks(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
-    int32_t *end = t->fork_places + specdec__stream_places(&t->engine->config, t->room) - count;
+    int32_t *end = t->fork_places + specdec__stream_fork_limit(&t->engine->config, t->room) - count;
 
     if (count)
         memmove(back ? t->fork_places : end, back ? end : t->fork_places, (size_t)count * sizeof *end);
@@ -53488,8 +53646,8 @@ static void specdec__engine_save_forks(specdec *t, int back)
     t->placed = back ? count : 0;
 }
 
-/* Notes where a text stands in its constraint: what has slid out of it still counts. */
-static void specdec__engine_anchor(specdec *t)
+/* Stores the state of the constraint behind all tokens, so that tokens which slide out still count. */
+static void specdec__engine_anchor_constraint(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
 
@@ -53499,8 +53657,8 @@ static void specdec__engine_anchor(specdec *t)
     c->state[1] = c->state[0];
 }
 
-/* A text that has slid, or slid back, goes on from there. */
-static void specdec__engine_resume(specdec *t)
+/* Lets the constraint of a sequence that has slid, or slid back, continue from its stored state. */
+static void specdec__engine_resume_constraint(specdec *t)
 {
     if (!specdec__constrained_is(&t->constrained))
         return;
@@ -53509,34 +53667,34 @@ static void specdec__engine_resume(specdec *t)
     t->closed_at = 0;
 }
 
-/* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
-   these tokens. */
+/* Removes `gone` tokens behind the first settings.slide ones. All keys behind these are computed again, as for a
+   prompt: so the sequence continues as one that was prompted with the tokens which are left. */
 static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
-    specdec__engine_anchor(t);
+    specdec__engine_anchor_constraint(t);
     specdec__engine_forget(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
     t->before.slid = t->slid;
     memcpy(t->tokens + t->room, t->tokens + keep, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_turn(t, keep, gone, t->count - keep - gone);
+    specdec__stream_rotate_tokens(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
-    specdec__engine_resume(t);
+    specdec__engine_resume_constraint(t);
     t->stats.slid += gone;
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    specdec__engine_save_forks(t, 0); /* the forks were, wherever their places are now */
+    specdec__engine_save_forks(t, 0); /* forks count as before, though their tokens moved */
     t->from_row = t->engine->room.views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
 }
 
-/* The call in which a text has slid fails: the text becomes what it was. What was written since is forgotten, and so
-   are log-probabilities in whose places it was written. */
+/* Undoes a slide, as its call has failed. Tokens decoded since are dropped, and so are log-probabilities that they have
+   overwritten. */
 static void specdec__engine_unslide(specdec *t)
 {
     const int gone = t->before.count, keep = t->settings.slide;
@@ -53550,11 +53708,11 @@ static void specdec__engine_unslide(specdec *t)
         t->logprobs[i] = 1;
     t->count = t->handed_out = t->context;
     memcpy(t->tokens + t->context - gone, t->tokens + t->room, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_turn(t, keep, t->context - keep - gone, gone);
+    specdec__stream_rotate_tokens(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
     specdec__engine_save_forks(t, 1);
-    specdec__engine_resume(t);
+    specdec__engine_resume_constraint(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }
@@ -53567,8 +53725,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What went wrong with a text in a step: the next call on it tells. */
-static void specdec__engine_drop(specdec *t, specdec_result result)
+/* Takes a sequence out of the step with an error, which the next call on the sequence returns. */
+static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_drain(t->engine);
     specdec__view_unreserve(&t->view, &t->engine->target.kv);
@@ -53577,131 +53735,132 @@ static void specdec__engine_drop(specdec *t, specdec_result result)
         SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Whether a pending cancellation keeps a text from taking part. */
+/* Whether specdec_cancel was called for a sequence: then it has failed with CANCELLED. */
 static int specdec__engine_cancelled(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
         return 0;
-    specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CANCELLED, "cancelled"));
+    specdec__engine_fail_sequence(t, specdec__fail(&t->error, SPECDEC_ERROR_CANCELLED, "cancelled"));
     return 1;
 }
 
-/* Tokens that have to be read before the last one can be a root. A text with runs on their way has been read. */
+/* How many tokens have to be prefilled before the last one can be the root of a tree. 0 for a sequence that has runs on
+   their way. */
 static int specdec__engine_pending(const specdec *t)
 {
     const specdec__pipe *pipe = t->engine->pipe;
 
-    return SPECDEC__PIPE && pipe && pipe->text == t ? 0 : t->count - 1 - t->view.length;
+    return SPECDEC__PIPE && pipe && pipe->sequence == t ? 0 : t->count - 1 - t->view.length;
 }
 
-/* Makes a text ready for a step: a fork that it owes is made first. Returns 0 when it takes no part: it was not
-   prompted, has ended or failed, or what it writes is not taken. Children run on; as perhaps nobody asks what went
-   wrong with them, they try again when there was no room. */
+/* Prepares a sequence for a step; a pending fork is made first. Returns 0 if the sequence takes no part: it has no
+   prompt, has ended or failed, or has enough pending tokens. Children decode whether their tokens are taken or not, and
+   try again after an error of memory, as no caller may ask for that error. */
 static int specdec__engine_make_ready(specdec *t)
 {
     if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_FULL))
         t->failed = SPECDEC_OK;
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
-        (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
+        (t->count - t->handed_out >= SPECDEC__PENDING_TOKENS && !t->parent))
         return 0;
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     return !t->failed;
 }
 
-/* Nodes of a step, at most. */
-static int specdec__engine_most(const specdec__engine *e)
+/* Nodes of all trees of a step, at most. */
+static int specdec__engine_node_limit(const specdec__engine *e)
 {
     return specdec__min_int(SPECDEC__MAX_TREE, e->target.most);
 }
 
-/* Makes up the step: t, if not NULL, then all others that have something to do, as many as it has nodes for. Whoever
-   finds no room is the first in the next one. */
-static void specdec__engine_gather(specdec__engine *e, specdec *t)
+/* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the
+   limit of nodes. The first one that has to be left out is asked first in the next step. */
+static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
 {
-    const int views = e->room.views, first = e->turn;
+    const int views = e->room.views, first = e->first_asked;
     int i;
 
-    e->member_count = e->roots = e->reading = 0;
-    e->turn = views > 1 ? (first + 1) % views : 0;
+    e->member_count = e->roots = e->prefill_nodes = 0;
+    e->first_asked = views > 1 ? (first + 1) % views : 0;
     for (i = t ? -1 : 0; i < views; i++) {
         specdec *x = i < 0 ? t : &e->sequences[(first + i) % views];
 
         if ((x == t && i >= 0) || !specdec__engine_make_ready(x) || specdec__engine_cancelled(x))
             continue;
-        if (e->member_count == specdec__engine_most(e)) {
-            e->turn = x->at;
+        if (e->member_count == specdec__engine_node_limit(e)) {
+            e->first_asked = x->at;
             return;
         }
         if (x->from_row)
             specdec__engine_reroot(x, x->count);
-        x->from_row = x->lead = 0;
-        specdec__engine_look(x);
+        x->from_row = x->prefill_count = 0;
+        specdec__engine_prepare_drafters(x);
         e->roots += specdec__engine_pending(x) == 0;
         e->members[e->member_count++] = x;
     }
 }
 
-/* What of prompts a step may read: all that fits, while nobody writes; else what the configuration says, or what was
-   seen to make a step not much longer. */
-static void specdec__engine_slice(specdec__engine *e, specdec__tune_slice *slice)
+/* How many tokens of prompts a step may prefill: all that fit while no sequence decodes; else config.prefill_chunk, or
+   as many as keep the step's time near that of a step without (`tune`). */
+static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_prefill *slice)
 {
     slice->row = 1;
     slice->key = 0;
     slice->root = 0;
-    slice->left = slice->most = !e->roots ? e->config.batch : e->config.prefill_chunk;
+    slice->budget = slice->most_tokens = !e->roots ? e->config.batch : e->config.prefill_chunk;
     e->tune->load.rows = e->tune->load.keys = 0;
-    e->spare = -1;
+    e->spare_seconds = -1;
     if (e->roots && !e->config.prefill_chunk) {
-        slice->most = 0; /* the first step of those who write shows what it takes without prompts */
+        slice->most_tokens = 0; /* the first step in which sequences decode is measured without prompts */
         if (e->tune->load.nodes)
-            specdec__tune_cut(e->tune, e->roots, slice);
+            specdec__tune_prefill_limits(e->tune, e->roots, slice);
     }
 }
 
-/* Shares out the nodes that read prompts. A prompt that is read to its end has its root in the same step, if there is a
-   node for it; a text that gets none waits for the next step. */
-static void specdec__engine_lead(specdec__engine *e)
+/* Shares out the nodes that prefill prompts. A prompt that is prefilled to its end has its root in the same step if a
+   node is left. Members that get no node wait for the next step. */
+static void specdec__engine_share_prefill(specdec__engine *e)
 {
-    const int beside = e->roots; /* those who wait for what is read */
+    const int beside = e->roots; /* sequences that decode, and wait for the prompts */
     specdec__tune_load *load = &e->tune->load;
-    int room = (beside ? specdec__engine_most(e) : e->target.most) - beside, i, kept = 0;
-    specdec__tune_slice slice;
+    int room = (beside ? specdec__engine_node_limit(e) : e->target.most) - beside, i, kept = 0;
+    specdec__tune_prefill slice;
 
-    specdec__engine_slice(e, &slice);
+    specdec__engine_prefill_limits(e, &slice);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const int pending = specdec__engine_pending(t);
 
         const int wanted = pending ? pending + slice.root : 0;
-        const int taken = specdec__tune_take(load, &slice, specdec__min_int(wanted, room), t->view.length);
+        const int taken = specdec__tune_admit(load, &slice, specdec__min_int(wanted, room), t->view.length);
 
-        t->loads = beside ? taken : 0;
-        t->lead = specdec__min_int(taken, pending);
-        t->writes = !pending || (taken == wanted && t->lead < room);
-        room -= t->lead + (pending && t->writes);
-        e->roots += pending && t->writes;
-        e->reading += t->lead;
-        if (t->lead || t->writes)
+        t->load_count = beside ? taken : 0;
+        t->prefill_count = specdec__min_int(taken, pending);
+        t->decodes = !pending || (taken == wanted && t->prefill_count < room);
+        room -= t->prefill_count + (pending && t->decodes);
+        e->roots += pending && t->decodes;
+        e->prefill_nodes += t->prefill_count;
+        if (t->prefill_count || t->decodes)
             e->members[kept++] = t;
     }
-    e->waiting = e->member_count - kept;
+    e->waiting_count = e->member_count - kept;
     e->member_count = kept;
     if (slice.root)
-        e->spare = slice.left > 0 ? slice.left : 0;
+        e->spare_seconds = slice.budget > 0 ? slice.budget : 0;
     if (!beside)
         load->rows = load->keys = 0;
 }
 
-/* A text leaves the step that is being made up. */
-static void specdec__engine_leave(specdec__engine *e, const specdec *t)
+/* Subtracts a member's nodes from the totals of the step, when it is taken out. */
+static void specdec__engine_remove_member(specdec__engine *e, const specdec *t)
 {
     int i;
 
-    e->roots -= t->writes;
-    e->reading -= t->lead;
-    e->tune->load.rows -= t->loads;
-    for (i = 0; i < t->loads; i++)
+    e->roots -= t->decodes;
+    e->prefill_nodes -= t->prefill_count;
+    e->tune->load.rows -= t->load_count;
+    for (i = 0; i < t->load_count; i++)
         e->tune->load.keys -= t->view.length + i;
 }
 
@@ -53713,8 +53872,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether a step may speculate behind a text, and on what. times: of a step with so many nodes; base: those that it has
-   anyway, and for other texts; others: tokens that these get; spent: seconds of drafting for them. */
+/* Sets the plan for a sequence's tree: its limit, and the step's times by its nodes. times (nodes): seconds of a step;
+   base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other sequences;
+   spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate. */
 static int specdec__engine_plan(const specdec *t, const double *times, int base, double others, double spent,
                                 specdec__plan *plan)
 {
@@ -53722,30 +53882,31 @@ static int specdec__engine_plan(const specdec *t, const double *times, int base,
     int i;
 
     plan->fixed = specdec__engine_fixed(e);
-    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size, specdec__engine_most(e) - base + 1);
-    plan->others = others;
+    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size,
+                                  specdec__engine_node_limit(e) - base + 1);
+    plan->other_tokens = others;
     if (e->config.drafting == SPECDEC_DRAFT_OFF || t->context - t->count <= e->config.tree_depth ||
         plan->most < (plan->fixed ? e->shape.n : 2) || !(times[1] > 0 || plan->fixed))
-        return 0; /* the first step tells what plain decoding costs */
+        return 0; /* the first step measures a plain step */
     for (i = 0; i <= plan->most; i++)
         plan->times[i] = plan->fixed ? 1 : i ? times[base + i - 1] + spent : 0; /* fixed: whatever they cost */
-    plan->plain = plan->rate = (1 + others) / plan->times[1];
+    plan->plain_rate = plan->rate = (1 + others) / plan->times[1];
     return 1;
 }
 
-/* Seconds that a drafter needs to catch up with the text; before it was seen reading, by what the target took. */
-static double specdec__engine_reading(const specdec *t, int drafter, int behind)
+/* Seconds that a drafter needs to prefill `behind` tokens: measured, or estimated from the target's prefilling. */
+static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
     double each = known->reading.seconds;
 
     if (!(each > 0) && t->stats.prompt_tokens)
         each = known->cost * t->stats.prompt_seconds / (double)t->stats.prompt_tokens;
-    return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
+    return behind > SPECDEC__TUNE_CATCH_UP ? behind * each : 0;
 }
 
-/* Decides on the tree that a drafter with a price shall fill; when its trees grow, on whether it shall grow one.
-   Returns 0 when it is not asked. */
+/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
+   if the drafter is not asked in this step. */
 static int specdec__engine_shape(const specdec *t, int drafter, int behind, specdec__plan *plan)
 {
     const specdec__engine *e = t->engine;
@@ -53758,7 +53919,8 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
         memcpy(p->tree.ranks, e->shape.ranks, bytes);
         p->tree.n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan, specdec__engine_reading(t, drafter, behind));
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan,
+                                   specdec__engine_catch_up_seconds(t, drafter, behind));
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
             p->tree.n = 1;
         if (p->tree.n > 1)
@@ -53767,9 +53929,10 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
     return p->tree.n > 1;
 }
 
-/* How many candidates pay best, and the rate they promise. worth[most] becomes the best probabilities, falling. */
-static int specdec__engine_width(const specdec__proposal *p, const specdec__plan *plan, double drafting, double *worth,
-                                 int *held, double *rate)
+/* How many draft tokens give the best rate (*rate, tokens a second); drafting: seconds spent. worth[most] becomes the
+   probabilities of the most probable *held ones, falling. */
+static int specdec__engine_best_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
+                                      double *worth, int *held, double *rate)
 {
     int i;
 
@@ -53779,16 +53942,16 @@ static int specdec__engine_width(const specdec__proposal *p, const specdec__plan
     return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
 }
 
-/* Chooses the candidates of the newest level that are extended next: those of whose children, should they fare as
-   children have so far, at least the first would be verified. None, when that level would not pay; drafting: seconds of
-   drafting so far; level: one level more. Returns how many, at most `room`. */
-static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_drafter *t, const specdec__plan *plan,
-                                  double drafting, double level, int room)
+/* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
+   acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
+   far; level: seconds of the next level. Returns how many, at most `room`. */
+static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__tune_drafter *t,
+                                           const specdec__plan *plan, double drafting, double level, int room)
 {
     double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
-    specdec__engine_width(p, plan, drafting, worth, &held, &now);
+    specdec__engine_best_count(p, plan, drafting, worth, &held, &now);
     specdec__tune_acceptance(t, chance);
     for (i = p->level; i < p->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !p->extended[i] && p->probability[i] > 0; k++)
@@ -53804,18 +53967,21 @@ static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_draf
     return count;
 }
 
-/* Candidates that may still be extended at once. What stays of a tree is not counted among those of a step. */
-static int specdec__engine_branches(const specdec__engine *e, const specdec__proposal *p)
+/* How many draft tokens may still be extended. Those of a tree kept from an earlier step do not count against the
+   limit. */
+static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
 {
-    return p->stays ? specdec__min_int(e->config.tree_size, e->room.most - p->ran) : e->config.tree_size - 1 - p->ran;
+    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.most - p->extended_count)
+                       : e->config.tree_size - 1 - p->extended_count;
 }
 
-/* Keeps of a tree's candidates, whose paths' probabilities are known, the most probable ones, as many as pay best. */
-static specdec_result specdec__engine_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
-                                           double drafting, double *rate)
+/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as p->kept. p->probability holds the
+   probabilities of the paths. */
+static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
+                                                double drafting, double *rate)
 {
     double worth[SPECDEC__MAX_TREE];
-    int held, n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
+    int held, n = specdec__engine_best_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
     result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
@@ -53823,9 +53989,9 @@ static specdec_result specdec__engine_best(specdec *t, specdec__proposal *p, con
     return result;
 }
 
-/* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
-   candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by
-   the rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
+/* Drafts a tree level by level as long as the expected rate rises, and keeps its most probable nodes. EAGLE-2 (Li et
+   al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of Sequoia (Chen
+   et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: d, the levels drafted. */
 static specdec_result specdec__engine_grow(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                            double *rate)
 {
@@ -53834,7 +54000,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
-    const int stays = p->stays != 0, deepest = p->levels - 1;
+    const int stays = p->valid_at != 0, deepest = p->levels - 1;
     double drafting = 0, level = first;
     int count = 1;
     specdec_result result;
@@ -53845,19 +54011,20 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
         specdec__tune_paths(known, p, p->level, deepest);
         if (stays || *levels) /* else it is the root */
-            count = specdec__engine_branch(p, known, plan, drafting, level, specdec__engine_branches(e, p));
+            count = specdec__engine_choose_extended(p, known, plan, drafting, level, specdec__engine_extendable(e, p));
         if (!count || *levels == deepest + stays)
             break;
         p->level = p->tree.n;
         result = d->kind->extend(d, p, count, &t->error);
         if (result)
             return result;
-        p->ran += p->chosen[0] ? count : 0;
+        p->extended_count += p->chosen[0] ? count : 0;
     }
-    return specdec__engine_best(t, p, plan, drafting, rate);
+    return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter fill its tree, and keeps all of it; of a tree that the drafter chose, what pays. */
+/* Lets a drafter fill its tree. The whole tree is kept; of a tree whose shape the drafter chose, the nodes with the
+   best rate. */
 static specdec_result specdec__engine_fill(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                            double *rate)
 {
@@ -53876,37 +54043,38 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     }
     specdec_tree_depth(&p->tree, p->depth);
     specdec__tune_paths(&t->engine->tune->drafters[drafter], p, 1, p->levels);
-    return specdec__engine_best(t, p, plan, 0, rate);
+    return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
-/* How much of what it is behind a drafter may read in this step, so that other texts need not wait long for it. */
-static int specdec__engine_readable(specdec *t, int drafter, int behind)
+/* How many of the `behind` tokens a drafter may prefill in this step, so that other sequences do not wait long. */
+static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double level = specdec__tune_level(known, specdec__tune_plain(e->tune));
     const double each = known->reading.seconds > 0 ? known->reading.seconds : level / 10;
-    double left = e->spare - level;
+    double left = e->spare_seconds - level;
     int tokens = specdec__min_int(behind, e->config.batch);
 
-    if (e->member_count == 1 || behind <= SPECDEC__TUNE_BEHIND)
+    if (e->member_count == 1 || behind <= SPECDEC__TUNE_CATCH_UP)
         return behind;
-    if (e->spare < 0 || !(each > 0))
+    if (e->spare_seconds < 0 || !(each > 0))
         return tokens;
     if (!(known->reading.seconds > 0))
-        tokens = specdec__min_int(tokens, SPECDEC__TUNE_BEHIND);
+        tokens = specdec__min_int(tokens, SPECDEC__TUNE_CATCH_UP);
     if (left < tokens * each)
         tokens = left > 0 ? (int)(left / each) : 0;
-    if (!tokens && !(e->tune->load.rows > 0)) /* else it would wait for ever */
-        tokens = SPECDEC__TUNE_BEHIND;
+    if (!tokens && !(e->tune->load.rows > 0)) /* else the drafter would wait for ever */
+        tokens = SPECDEC__TUNE_CATCH_UP;
     left -= tokens * each;
     if (tokens)
-        e->spare = left > 0 ? left : 0;
+        e->spare_seconds = left > 0 ? left : 0;
     return tokens;
 }
 
-/* Lets a drafter that has much to read read a part of it. */
-static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behind, int tokens)
+/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this step.
+   */
+static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;
     specdec__tune_drafter *known = &e->tune->drafters[drafter];
@@ -53922,7 +54090,7 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
         return result;
     seconds = specdec__os_seconds() - start;
     level = specdec__tune_level(known, specdec__tune_plain(e->tune));
-    specdec__tune_see(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    specdec__tune_add_time(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 
@@ -53934,7 +54102,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Candidate i joins chosen[count], at most `most` of the likeliest, if it is one of them. Returns how many they are. */
+/* Inserts draft token i into chosen[count], the `most` most probable ones, falling. Returns the new count. */
 static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, int count, int most, int i)
 {
     const float probability = p->probability[i];
@@ -53948,34 +54116,35 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
     return count;
 }
 
-/* Whether a candidate can be extended now. */
-static int specdec__ahead_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+/* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
+static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__PIPE || !d->kind->knows || d->kind->knows(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind->can_extend || d->kind->can_extend(d, p, candidate);
 }
 
-/* Chooses what is extended next: the likeliest candidate, and up to three that are at least half as likely. None: what
-   is left is below the cutoff, or there is no room. now: of what can be extended now. Returns how many. */
+/* Chooses the draft tokens that are extended next, into p->chosen: the most probable one, and up to three that are at
+   least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
+   or the tree is full. */
 static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, int now)
 {
-    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - p->ran),
+    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - p->extended_count),
                                       (p->tree.capacity - p->tree.n) / SPECDEC__OFFERS);
     int i, count = 0;
 
     if (!p->extended[0]) {
         p->chosen[0] = 0;
-        return !now || specdec__ahead_knows(a->drafter, p, 0);
+        return !now || specdec__ahead_can_extend(a->drafter, p, 0);
     }
     for (i = 1; i < p->tree.n; i++)
         if (!p->extended[i] && p->depth[i] < a->levels && p->probability[i] >= a->cutoff &&
-            (!now || specdec__ahead_knows(a->drafter, p, i)))
+            (!now || specdec__ahead_can_extend(a->drafter, p, i)))
             count = specdec__ahead_insert(p, p->chosen, count, most, i);
     while (count > 1 && 2 * p->probability[p->chosen[count - 1]] < p->probability[p->chosen[0]])
         count--;
     return count;
 }
 
-/* Extends the chosen candidates of a tree, which is that of a's text or its copy. */
+/* Extends the chosen draft tokens of p, which is the proposal of a->sequence or the lane's copy of it. */
 static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal *p, const specdec__tune_drafter *known,
                                             int count, specdec_error *error)
 {
@@ -53984,14 +54153,14 @@ static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal
 
     if (result)
         return result;
-    p->ran += root ? 0 : count;
+    p->extended_count += root ? 0 : count;
     specdec__tune_paths(known, p, from, a->levels);
-    a->cutoff *= SPECDEC__AHEAD_RECOVERY;
+    a->cutoff *= SPECDEC__AHEAD_CUTOFF_GROWTH;
     return SPECDEC_OK;
 }
 
-/* The lane's job during a step: it goes on from the most promising leaves, a few at a time. */
-static void specdec__ahead_work(void *argument)
+/* The lane's job during a step: extends the most probable draft tokens, a few at a time, until it is stopped. */
+static void specdec__ahead_draft_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
     specdec__proposal *p = &a->p;
@@ -53999,61 +54168,61 @@ static void specdec__ahead_work(void *argument)
 
     while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose(a, p, 1)) > 0) {
         const int root = p->chosen[0] == 0;
-        specdec__flight *flight = &a->flights[(a->flight + 1) % 2];
+        specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
 
         memcpy(flight->chosen, p->chosen, (size_t)count * sizeof *p->chosen);
         flight->count = count;
-        flight->known = p->tree.n;
+        flight->nodes = p->tree.n;
         flight->begun = specdec__os_seconds();
-        SPECDEC__STORE(&a->flight, a->flight + 1);
+        SPECDEC__STORE(&a->flight_count, a->flight_count + 1);
         SPECDEC__PAUSE();
-        a->result = specdec__ahead_extend(a, p, &a->known, count, &a->error);
+        a->result = specdec__ahead_extend(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
-            specdec__tune_see(&a->run, specdec__os_seconds() - flight->begun);
+            specdec__tune_add_time(&a->run_time, specdec__os_seconds() - flight->begun);
     }
 }
 
-/* The lane's job when there is much text that the drafter has not read. */
-static void specdec__ahead_read(void *argument)
+/* The lane's job when the drafter is many tokens behind: prefills them. */
+static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
 
     a->result = a->drafter->kind->read(a->drafter, &a->p, a->p.count, &a->error);
 }
 
-/* While the target runs, the lane goes on with the tree of a text, or reads the text first. */
+/* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
 static void specdec__ahead_begin(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = &a->drafter->proposals[t->at];
 
-    if (a->reads)
+    if (a->prefills)
         return;
-    if (a->text != t)
+    if (a->sequence != t)
         a->copied = 0;
-    a->text = t;
+    a->sequence = t;
     memcpy(a->tokens + a->copied, t->tokens + a->copied, (size_t)(t->count - a->copied) * sizeof *a->tokens);
     a->copied = t->count;
     a->p = *p;
     a->p.text = a->tokens;
-    a->known = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_paths(&a->known, &a->p, 1, a->levels);
-    a->cutoff = a->base;
+    a->acceptance = e->tune->drafters[a->drafter - e->drafters];
+    specdec__tune_paths(&a->acceptance, &a->p, 1, a->levels);
+    a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
-    a->flight = 0;
-    a->usual = a->run.seconds;
+    a->flight_count = 0;
+    a->usual_seconds = a->run_time.seconds;
     a->flights[0].count = 0;
-    a->flights[0].known = p->tree.n;
-    a->reads = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_BEHIND;
+    a->flights[0].nodes = p->tree.n;
+    a->prefills = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
     a->drafter->kind->move(a->drafter, &a->lane.team, a->threads);
-    specdec__lane_submit(&a->lane, a->reads ? specdec__ahead_read : specdec__ahead_work, a);
+    specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
-/* Follows tokens[count] from the root of a tree whose candidates hold `held`. path (count): the candidates. Returns how
-   many there are. */
+/* Follows tokens[count] from the root of a tree whose nodes have the tokens `held`. path (count): the nodes. Returns
+   how many of the tokens were found. */
 static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
                                int32_t *path)
 {
@@ -54069,19 +54238,19 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
     return i;
 }
 
-/* Whether what the lane runs just now cannot belong to the text any more, which goes on with tokens[count]; or would be
-   there sooner if all threads began it anew, for which `anew` seconds are needed. */
-static int specdec__ahead_unwanted(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
+/* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
+   target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
+static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
                                  double anew)
 {
-    const specdec__flight *flight = &a->flights[SPECDEC__LOAD(&a->flight) % 2];
-    specdec_tree tree = p->tree; /* as it was when the step began: the lane's has grown */
+    const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
+    specdec_tree tree = p->tree; /* its arrays are the lane's; n is the size when the step began */
     int32_t path[SPECDEC__MAX_TREE + 1];
     int length, at, i, k;
 
-    if (flight->count && a->usual > 0 && flight->begun + a->usual > specdec__os_seconds() + anew)
+    if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
-    tree.n = flight->known;
+    tree.n = flight->nodes;
     length = specdec__ahead_path(&tree, p->tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
     if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
@@ -54095,8 +54264,8 @@ static int specdec__ahead_unwanted(specdec__ahead *a, const specdec__proposal *p
     return 1;
 }
 
-/* The target has written tokens[count], the last ones of the text. What was drafted behind them stays, with what the
-   drafter has read of them; the rest is dropped. */
+/* Moves the drafter's root to the last of tokens[count], which the target has just decoded. Draft tokens behind it are
+   kept, all others are dropped. */
 static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
 {
     specdec__ahead *a = t->engine->ahead;
@@ -54105,20 +54274,20 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     int32_t path[SPECDEC__MAX_TREE + 1];
     const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, count, path);
 
-    p->stays = 0;
+    p->valid_at = 0;
     if (length == count && p->extended[path[length - 1]] && d->kind->behind(d, t->at, t->count) <= count) {
         d->kind->keep(d, p, path[length - 1]);
-        p->stays = t->count;
-        a->base = SPECDEC__AHEAD_CUTOFF;
+        p->valid_at = t->count;
+        a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
         if (p->extended[0] && d->kind->commit)
             d->kind->commit(d, p, path, length);
-        a->base *= a->base > SPECDEC__AHEAD_LEAST ? SPECDEC__AHEAD_DECAY : 1;
+        a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
 
-/* The target has written tokens[count]. What the lane has drafted behind them stays, the rest is dropped. A run that is
-   under way ends at its next barrier, if nothing of it can stay. */
+/* Ends the lane's job of a step, once the target has decoded tokens[count]: waits for the current draft run, or cancels
+   it if it is useless, and keeps the draft tokens behind the last one. */
 static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
@@ -54128,25 +54297,26 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     const double plain = specdec__tune_plain(e->tune);
     double start;
 
-    if (a->reads)
+    if (a->prefills)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_unwanted(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
+    if (specdec__ahead_is_useless(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
     t->stats.beside_seconds += specdec__os_seconds() - start;
     d->kind->move(d, &e->pool, e->config.threads);
-    p->stays = 0;
+    p->valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
     p->tree.n = a->p.tree.n;
-    p->ran = a->p.ran;
+    p->extended_count = a->p.extended_count;
     specdec__ahead_settle(t, tokens, count);
 }
 
-/* What the lane's drafter proposes: what stays of its tree, with what is worth waiting for. Nothing while it reads. */
-static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan *plan)
+/* The asynchronous drafter's part of a sequence's tree: the draft tokens kept from the last step, and further levels as
+   long as they pay. Nothing while the lane prefills. */
+static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -54157,13 +54327,13 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
     specdec_result result;
     int levels, behind;
 
-    if (a->reads && specdec__lane_runs(&a->lane))
+    if (a->prefills && specdec__lane_runs(&a->lane))
         return SPECDEC_OK;
-    if (a->reads)
-        specdec__ahead_halt(a, e);
-    behind = p->stays ? 0 : d->kind->behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_BEHIND || (!p->stays && !specdec__engine_shape(t, drafter, behind, plan))) {
-        p->tree.n = p->stays ? p->tree.n : 1;
+    if (a->prefills)
+        specdec__ahead_stop(a, e);
+    behind = p->valid_at ? 0 : d->kind->behind(d, t->at, t->count);
+    if (behind > SPECDEC__TUNE_CATCH_UP || (!p->valid_at && !specdec__engine_shape(t, drafter, behind, plan))) {
+        p->tree.n = p->valid_at ? p->tree.n : 1;
         return SPECDEC_OK;
     }
     result = specdec__engine_grow(t, drafter, plan, &levels, &rate);
@@ -54175,128 +54345,132 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
     return result;
 }
 
-/* Whether somebody may draft while the target makes this step: for one text alone that writes. */
+/* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
+   constraint. */
 static int specdec__ahead_applies(const specdec__engine *e)
 {
-    return e->ahead->drafter && e->member_count == 1 && e->members[0]->writes && !e->members[0]->lead &&
+    return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
            specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
            !specdec__constrained_is(&e->members[0]->constrained);
 }
 
-/* Whether it is the engine's choice, in this step, if somebody drafts meanwhile. */
-static int specdec__ahead_compares(const specdec__engine *e)
+/* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
+static int specdec__ahead_may_choose(const specdec__engine *e)
 {
     return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_applies(e);
 }
 
-/* Steps are thought to take so much longer than they took in turns, until they are seen. */
-static void specdec__ahead_expect(specdec__ahead *a, specdec__tune *tune)
+/* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
+static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune)
 {
     int i;
 
-    a->known_steps = 1;
-    for (i = 0; i <= SPECDEC__MAX_TREE && a->slower > 0; i++)
+    a->times_estimated = 1;
+    for (i = 0; i <= SPECDEC__MAX_TREE && a->slowdown > 0; i++)
         if (tune->steps[0][i].seconds > 0) {
-            tune->steps[1][i].seconds = tune->steps[0][i].seconds * a->slower;
+            tune->steps[1][i].seconds = tune->steps[0][i].seconds * a->slowdown;
             tune->steps[1][i].seen = 1;
         }
 }
 
-/* Before a step: whether somebody drafts while the target makes it. */
-static void specdec__ahead_switch(specdec__engine *e)
+/* Sets the mode of a step: whether the lane drafts while the target runs it. */
+static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
     const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_applies(e);
 
     a->probe = applies && a->probe;
-    a->on = applies && (e->config.async || a->way || a->probe);
-    e->tune->beside = a->on && !a->probe;
-    if (e->tune->beside && !a->known_steps)
-        specdec__ahead_expect(a, e->tune);
-    if (a->text && (!a->on || a->text != e->members[0]))
-        specdec__ahead_forget(a->text, a->copied);
+    a->active = applies && (e->config.async || a->mode || a->probe);
+    e->tune->async = a->active && !a->probe;
+    if (e->tune->async && !a->times_estimated)
+        specdec__ahead_estimate_times(a, e->tune);
+    if (a->sequence && (!a->active || a->sequence != e->members[0]))
+        specdec__ahead_drop(a->sequence, a->copied);
 }
 
-/* Seconds that the way which is tried has saved: what its tokens would have taken in the other way, less what they
-   took. */
-static double specdec__ahead_saved(const specdec__ahead *a)
+/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own time.
+   */
+static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
-    const specdec__ahead_seen *tried = &a->seen[a->way], *usual = &a->seen[!a->way];
+    const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
 
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Whether it is time to choose between the ways. A trial goes on until it has lost its stake, or has won as much: so
-   trials cost a hundredth of all time at most, and the more time is at stake, the less chance decides. */
-static int specdec__ahead_decides(const specdec__ahead *a)
+/* Whether it is time to choose a mode: after a->steps_left steps, or when a trial has lost or won
+   SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time. */
+static int specdec__ahead_trial_ends(const specdec__ahead *a)
 {
-    const double saved = a->other ? specdec__ahead_saved(a) : 0;
+    const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
 
-    return a->left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_STAKE * a->seen[!a->way].seconds;
+    return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
-/* What the step of a probe has shown. A lane that was not done with a run is thought to be done at its end. */
-static void specdec__ahead_measure(specdec__engine *e, int width, double seconds)
+/* Sets slowdown and overlap_pace from the step of a probe: `width` nodes, `seconds`. A draft run that was not finished
+   counts as long as the step. */
+static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
 {
     specdec__ahead *a = e->ahead;
-    const double run = a->run.seconds > 0 ? a->run.seconds : seconds;
+    const double run = a->run_time.seconds > 0 ? a->run_time.seconds : seconds;
     double times[SPECDEC__MAX_TREE + 1];
 
     specdec__tune_times(e->tune, times, width);
-    a->slower = seconds / times[width];
-    a->pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
+    a->slowdown = seconds / times[width];
+    a->overlap_pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
 }
 
-/* Whether drafting ahead may be faster: it saves at most what those drafts took that the lane makes while the target
-   runs, and costs what steps take longer meanwhile, on fewer threads and with a part of the memory's bandwidth. */
-static int specdec__ahead_may(const specdec__ahead *a)
+/* Whether asynchronous steps can be faster than synchronous ones: they save at most the drafting that the lane does
+   while the target runs, and lose the slowdown of the target, which has fewer threads and less memory bandwidth. */
+static int specdec__ahead_may_be_faster(const specdec__ahead *a)
 {
-    const specdec__ahead_seen *turns = &a->seen[0];
-    const double verifying = (turns->seconds - turns->drafting) * a->slower;
-    const double left = turns->drafting - verifying * a->pace; /* to be drafted in turns */
+    const specdec__ahead_mode *turns = &a->modes[0];
+    const double verifying = (turns->seconds - turns->drafting) * a->slowdown;
+    const double left = turns->drafting - verifying * a->overlap_pace; /* drafting that the lane does not finish */
 
-    return a->slower > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
+    return a->slowdown > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Enough steps were seen: chooses the way of those to come. */
-static void specdec__ahead_look(specdec__ahead *a)
+/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster mode.
+   */
+static void specdec__ahead_choose_mode(specdec__ahead *a)
 {
-    if (!a->other) {
-        a->patience = specdec__min_int(2 * a->patience, SPECDEC__AHEAD_PATIENCE);
-        a->other = a->way || specdec__ahead_may(a);
-        a->slower = a->other ? a->slower : 0; /* is measured anew next time */
-        a->way = a->other ? !a->way : a->way;
-    } else if (specdec__ahead_saved(a) > 0) {
-        a->patience = SPECDEC__AHEAD_FIRST;
-        a->other = 0;
+    if (!a->trial) {
+        a->steps_between = specdec__min_int(2 * a->steps_between, SPECDEC__AHEAD_TRIAL_STEPS_MOST);
+        a->trial = a->mode || specdec__ahead_may_be_faster(a);
+        a->slowdown = a->trial ? a->slowdown : 0; /* measured again before the next trial */
+        a->mode = a->trial ? !a->mode : a->mode;
+    } else if (specdec__ahead_seconds_saved(a) > 0) {
+        a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
+        a->trial = 0;
     } else {
-        a->way = !a->way;
-        a->other = 0;
+        a->mode = !a->mode;
+        a->trial = 0;
     }
-    a->left = a->patience;
-    memset(&a->seen[a->way], 0, sizeof a->seen[0]);
+    a->steps_left = a->steps_between;
+    memset(&a->modes[a->mode], 0, sizeof a->modes[0]);
 }
 
-/* After a step that somebody might have drafted beside: what it brought. drafting: seconds before the target ran. */
-static void specdec__ahead_note(specdec__engine *e, double seconds, double drafting, double tokens)
+/* Adds a step to the measurements of its mode. drafting: seconds before the target ran; tokens: as in
+   specdec__ahead_mode. */
+static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
     specdec__ahead *a = e->ahead;
-    specdec__ahead_seen *seen = &a->seen[a->way];
+    specdec__ahead_mode *seen = &a->modes[a->mode];
 
-    if (!specdec__ahead_compares(e) || a->probe) {
+    if (!specdec__ahead_may_choose(e) || a->probe) {
         a->probe = 0;
         return;
     }
     seen->seconds += seconds;
     seen->drafting += drafting;
     seen->tokens += tokens;
-    a->left--;
-    if (!specdec__ahead_decides(a))
+    a->steps_left--;
+    if (!specdec__ahead_trial_ends(a))
         return;
-    if (!a->way && !a->other && !(a->slower > 0) && seen->drafting > SPECDEC__AHEAD_WORTH * seen->seconds)
-        a->left = a->probe = 1; /* takes up to a step longer than others */
+    if (!a->mode && !a->trial && !(a->slowdown > 0) && seen->drafting > SPECDEC__AHEAD_DRAFTING_SHARE * seen->seconds)
+        a->steps_left = a->probe = 1; /* the next step may take twice the time */
     else
-        specdec__ahead_look(a);
+        specdec__ahead_choose_mode(a);
 }
 
 SPECDEC__FOR_SPEED
@@ -54307,18 +54481,19 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether asking a drafter costs next to nothing: it is asked at every step, and then says what it promises. */
-static int specdec__engine_light(const specdec__engine *e, int drafter, int grows, int behind,
-                                 const specdec__plan *plan)
+/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP: then it drafts at every step, and is judged by the tree that
+   it drafted. */
+static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
+                                    const specdec__plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
     return !e->drafters[drafter].kind->cost ||
-           (grows && behind <= SPECDEC__TUNE_BEHIND && !plan->fixed &&
-            specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_LIGHT * plan->times[1]);
+           (grows && behind <= SPECDEC__TUNE_CATCH_UP && !plan->fixed &&
+            specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_CHEAP * plan->times[1]);
 }
 
-/* Asks a drafter what it proposes for a text in this step, if that may pay. */
+/* Asks a drafter for draft tokens of a sequence, if its expected rate pays; plan->rate becomes the best rate so far. */
 static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -54330,19 +54505,19 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
 
     p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
-        return specdec__ahead_ask(t, drafter, plan);
+        return specdec__ahead_propose(t, drafter, plan);
     p->shares = p->grows || !d->kind->cost;
     behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_light(e, drafter, p->grows, behind, plan);
+    light = specdec__engine_is_cheap(e, drafter, p->grows, behind, plan);
     if ((d->kind->ready && !d->kind->ready(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_naps(e->tune, drafter, t->count)) ||
+        (!plan->fixed && specdec__tune_skips(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    p->patience = SPECDEC__TUNE_PATIENCE * specdec__tune_plain(e->tune) / e->member_count;
-    readable = d->kind->read ? specdec__engine_readable(t, drafter, behind) : behind;
+    p->wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
+    readable = d->kind->read ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
-        return specdec__engine_let_read(t, drafter, behind, readable);
+        return specdec__engine_catch_up(t, drafter, behind, readable);
     start = specdec__os_seconds();
     result = p->grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill(t, drafter, plan, &levels, &rate);
@@ -54358,9 +54533,9 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     return result;
 }
 
-/* What the step verifies behind a text: the drafters are asked, the last in the list first; then their trees are
-   merged. A drafter whose cache has no room left proposes nothing. */
-static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, int speculate)
+/* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
+   trees. A drafter whose cache is full proposes nothing. */
+static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -54384,9 +54559,9 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
     return result;
 }
 
-/* How probable it is that node i of a text's tree is accepted, by what one of those who proposed it knows; its parent's
-   is known. */
-static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int candidate)
+/* The probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter that proposed
+   it as draft token `candidate`. m->worth holds the parent's probability. */
+static double specdec__engine_probability_by(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
@@ -54400,9 +54575,10 @@ static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int
            chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The same by all who proposed it, as if they did not know of each other; never above its parent's, nor, where children
-   are drawn without replacement, above that of the one drawn before it: that is verified first, or none of them. */
-static float specdec__engine_worth(const specdec *t, int i)
+/* The probability that node i is accepted, from those of all drafters that proposed it, taken as independent; at most
+   its parent's. For children drawn without replacement it is also at most that of the sibling drawn before, which is
+   verified first. */
+static float specdec__engine_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
@@ -54412,15 +54588,15 @@ static float specdec__engine_worth(const specdec *t, int i)
 
     for (k = 0; k < e->drafter_count; k++)
         if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0)
-            missed *= 1 - specdec__engine_worth_by(t, i, k, candidate);
+            missed *= 1 - specdec__engine_probability_by(t, i, k, candidate);
     if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
             above--;
     return (float)(1 - missed) < m->worth[above] ? (float)(1 - missed) : m->worth[above];
 }
 
-/* How many tokens a text's tree promises. */
-static double specdec__engine_promise(specdec *t)
+/* Expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
+static double specdec__engine_expected_tokens(specdec *t)
 {
     specdec__merged *m = &t->merged;
     double tokens = 1;
@@ -54428,23 +54604,23 @@ static double specdec__engine_promise(specdec *t)
 
     m->worth[0] = 1;
     for (i = 1; i < m->tree.n; i++) {
-        m->worth[i] = specdec__engine_worth(t, i);
+        m->worth[i] = specdec__engine_probability(t, i);
         tokens += (double)m->worth[i];
     }
     return tokens;
 }
 
-/* Of all that was proposed, for several texts or by several drafters for one, keeps what together pays best: the nodes
-   that promise most, whosever they are. times: of a step of so many nodes. */
+/* Prunes the trees of all sequences together: keeps the most probable draft tokens, as many as give the step the best
+   rate. times (nodes): seconds of a step. */
 static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, const double *times)
 {
-    const int base = e->roots + e->reading;
+    const int base = e->roots + e->prefill_nodes;
     double worth[SPECDEC__MAX_TREE + 1], rate;
     specdec__plan plan;
     int i, k, held = 1, left;
 
-    plan.most = specdec__engine_most(e) - base + 1;
-    plan.others = e->roots - 1;
+    plan.most = specdec__engine_node_limit(e) - base + 1;
+    plan.other_tokens = e->roots - 1;
     for (i = 1; i <= plan.most; i++)
         plan.times[i] = times[base + i - 1];
     worth[0] = 1;
@@ -54453,7 +54629,7 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
 
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
-            m->worth[i] = specdec__engine_worth(e->members[k], i);
+            m->worth[i] = specdec__engine_probability(e->members[k], i);
             held = specdec__tune_insert(worth, held, plan.most, (double)m->worth[i]);
         }
     }
@@ -54463,16 +54639,17 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
                                      (float)rate, left);
 }
 
-/* Chooses the trees of a step, text by text: what those before have taken is no longer to be had. */
+/* Makes the trees of all members, one after the other: each plan counts the nodes, seconds and expected tokens of the
+   trees before it. */
 static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
 {
-    const int least = e->roots + e->reading;
+    const int least = e->roots + e->prefill_nodes;
     double times[SPECDEC__MAX_TREE + 1], others = e->roots - 1, spent = 0;
     int i, base = least, kept = 0;
     specdec__plan plan;
 
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_switch(e);
+        specdec__ahead_begin_step(e);
     times[1] = 0;
     if (e->drafter_count)
         specdec__tune_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
@@ -54480,14 +54657,14 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const double start = specdec__os_seconds();
-        const int speculate = t->writes && specdec__engine_plan(t, times, base, others, spent, &plan);
+        const int speculate = t->decodes && specdec__engine_plan(t, times, base, others, spent, &plan);
         specdec_result result;
 
         e->pool.cancel = &t->cancel;
-        result = specdec__engine_consult(t, &plan, speculate);
+        result = specdec__engine_propose(t, &plan, speculate);
         if (result) {
-            specdec__engine_drop(t, result);
-            specdec__engine_leave(e, t);
+            specdec__engine_fail_sequence(t, result);
+            specdec__engine_remove_member(e, t);
             continue;
         }
         e->members[kept++] = t;
@@ -54495,7 +54672,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             continue;
         spent += specdec__os_seconds() - start;
         base += t->merged.tree.n - 1;
-        if (!plan.fixed && plan.rate > plan.plain) /* what its guesses promise */
+        if (!plan.fixed && plan.rate > plan.plain_rate) /* expected tokens of its tree */
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
@@ -54512,40 +54689,41 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Slots for all nodes: first for what has to be run, then for guesses. A text without the former is left out, one for
-   whose guesses there are too few goes on with the root alone. */
+/* Reserves slots of the cache for the nodes of all members: first for prompt tokens and roots, then for draft tokens. A
+   member fails where there is no room for the former; its tree is pruned to the root where there is none for the
+   latter. */
 static void specdec__engine_reserve(specdec__engine *e)
 {
     int i, kept = 0;
 
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
-        const int needed = t->lead + t->writes;
+        const int needed = t->prefill_count + t->decodes;
 
-        if (!t->writes)
+        if (!t->decodes)
             t->merged.tree.n = 0;
         if (specdec__view_reserve(&t->view, &e->target.kv, needed)) {
             e->members[kept++] = t;
             continue;
         }
-        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
-                                              "no room in the cache, which all texts share, for %d more tokens",
-                                              needed));
-        specdec__engine_leave(e, t);
+        specdec__engine_fail_sequence(
+            t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
+                             "no room in the cache, which all texts share, for %d more tokens", needed));
+        specdec__engine_remove_member(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if (!specdec__view_reserve(&t->view, &e->target.kv, t->lead + t->merged.tree.n)) {
+        if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
             specdec__view_unreserve(&t->view, &e->target.kv);
             specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
-            specdec__view_reserve(&t->view, &e->target.kv, t->lead + 1); /* of what was given back just now */
+            specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
         }
     }
 }
 
-/* The members' unread tokens and trees become a batch for the target. */
+/* The batch of a step: for each member its prompt tokens, then its tree. */
 static specdec__batch specdec__engine_batch(specdec__engine *e)
 {
     specdec__context *c = &e->target;
@@ -54555,7 +54733,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     for (k = 0; k < e->member_count; k++) {
         specdec *t = e->members[k];
         const specdec_tree *tree = &t->merged.tree;
-        const int root = n + t->lead;
+        const int root = n + t->prefill_count;
 
         t->first = n;
         t->row = rows;
@@ -54571,7 +54749,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         }
         for (i = 0; i < tree->n; i++) {
             c->tokens[root + i] = t->merged.tokens[i];
-            c->parents[root + i] = i ? root + tree->parents[i] : t->lead ? root - 1 : -1;
+            c->parents[root + i] = i ? root + tree->parents[i] : t->prefill_count ? root - 1 : -1;
         }
     }
     batch = specdec__forward_batch(c, 0, n);
@@ -54580,8 +54758,9 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     return batch;
 }
 
-/* Notes how the children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
-static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
+/* Counts the children of an accepted node for statistics and tuning. child: the number of the accepted one, or -1;
+   token: the target's choice. */
+static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
     const specdec_tree *tree = &t->merged.tree;
@@ -54604,8 +54783,8 @@ static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
     }
 }
 
-/* How tokens of a text are chosen here. */
-static const specdec__chooser *specdec__engine_chooser(specdec *t)
+/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. */
+static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 {
     specdec__chooser *chooser = &t->engine->chooser;
 
@@ -54615,13 +54794,13 @@ static const specdec__chooser *specdec__engine_chooser(specdec *t)
     return chooser;
 }
 
-/* Decides by a rejection rule at a node whose children hold children[count]. */
+/* Verifies the children of a node, whose tokens are children[count], by a rule of rejection. */
 static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
                                   specdec_verdict *verdict)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
-    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts, but what is forced */
+    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
     const int candidate = count ? specdec__draft_candidate(p, node) : -1;
     const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
                                          specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
@@ -54629,7 +54808,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec_choice choice;
     specdec__row row;
 
-    specdec__chooser_row(specdec__engine_chooser(t), &row, logits, vocab, t->tokens, t->count);
+    specdec__chooser_row(specdec__engine_set_chooser(t), &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
@@ -54646,8 +54825,8 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
-/* Notes what the row that the next token comes from says about it. */
-static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
+/* Stores the log-probability of the next token, and the most probable tokens with theirs, from its row of logits. */
+static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
@@ -54673,11 +54852,11 @@ static void specdec__engine_record(specdec *t, const float *logits, int32_t toke
     t->logprobs[t->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
 }
 
-/* Appends a token, which was chosen from a row of logits, to the text. */
+/* Appends a token that was chosen from a row of logits to the sequence. */
 static void specdec__engine_write(specdec *t, const float *logits, int32_t token)
 {
     if (t->logprobs)
-        specdec__engine_record(t, logits, token);
+        specdec__engine_note_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
     if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
         return;
@@ -54686,7 +54865,7 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
         t->closed_at = t->count;
 }
 
-/* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
+/* Whether a sequence of `count` tokens may fork: it has a fork left, and its child room for a token. */
 static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
@@ -54694,14 +54873,15 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Tokens that may not be chosen, and what the model says of them. */
+/* Forbidden tokens, and their logits. */
 typedef struct specdec__forbidden {
     int count;
     int32_t token[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
     float logit[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
 } specdec__forbidden;
 
-/* Forbids tokens (count) that there are; no bias lifts that. */
+/* Sets the logits of tokens[count] to -infinity, and stores the former ones in *own. Ids outside the vocabulary are
+   skipped. */
 static void specdec__engine_forbid(const specdec *t, float *logits, const int32_t *tokens, int count,
                                    specdec__forbidden *own)
 {
@@ -54716,8 +54896,8 @@ static void specdec__engine_forbid(const specdec *t, float *logits, const int32_
     }
 }
 
-/* Forbids the tokens that may not be chosen here: the child token, the fork token where there can be no fork, tokens
-   that end the answer where it is too short or shall not end. */
+/* Forbids the tokens that must not be chosen here: the child token, the fork token where no fork is possible, end
+   tokens of an answer that is too short or ignores them. */
 static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbidden *own)
 {
     const specdec__engine *e = t->engine;
@@ -54737,7 +54917,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbi
         specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 
-/* Puts that back: log-probabilities are those of the model. */
+/* Restores the logits of forbidden tokens, as log-probabilities are those of the model. */
 static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
 {
     int i;
@@ -54746,9 +54926,9 @@ static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
         logits[own->token[i]] = own->logit[i];
 }
 
-/* Notes that the text forks behind the token that it has just got. Returns whether it does. A fork token may come
-   although it is forbidden, where all others are, too. */
-static int specdec__engine_forks(specdec *t)
+/* Sets the forced tokens of a child if the sequence forks behind its last token. Returns whether it forks. A fork token
+   may be chosen although it is forbidden, where all other tokens are, too. */
+static int specdec__engine_note_fork(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_hooks *hooks = &e->config.hooks;
@@ -54770,8 +54950,8 @@ static int specdec__engine_forks(specdec *t)
     return count > 0;
 }
 
-/* Mirostat learns from a token that was chosen from a row of logits. Returns the largest surprise behind it; 0 where
-   there is no mirostat. */
+/* Returns mirostat's limit of surprise behind a token that was chosen from a row of logits, in bits; 0: mirostat is
+   off. */
 static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t token)
 {
     const specdec_sampling *s = &t->settings.sampling;
@@ -54781,7 +54961,7 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
 
     if (!(s->mirostat_tau > 0) || !(s->temperature > 0))
         return 0;
-    chooser = specdec__engine_chooser(t);
+    chooser = specdec__engine_set_chooser(t);
     most = chooser->surprise > 0 || chooser->surprise < 0 ? chooser->surprise : 2 * s->mirostat_tau;
     specdec__chooser_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
     most = most - (s->mirostat_rate > 0 ? s->mirostat_rate : 0.1f) *
@@ -54789,48 +54969,48 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
     return most > 0 || most < 0 ? most : 1e-30f;
 }
 
-/* The token that follows by a row of logits when nothing was guessed, or when guesses are coupled. */
+/* Chooses the next token from a row of logits, without draft tokens or with coupled verification. */
 static int32_t specdec__engine_choose(specdec *t, const float *logits)
 {
     specdec__engine *e = t->engine;
     specdec_candidate best;
 
     best.token = 0;
-    specdec__choose(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    specdec__choose(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
 
-/* Whether a step writes nothing behind the token that a text has just got: the text ends, or it forks. Guesses beyond
-   the limit are kept, as it may be raised, unless they could be forks. */
-static int specdec__engine_stops(specdec *t)
+/* Whether a step decodes nothing behind the sequence's last token: the sequence ends, or it forks. Tokens beyond
+   max_tokens are kept, as the limit may be raised, unless they may be forks. */
+static int specdec__engine_ends_step(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_stop why = specdec__stream_ended(t, t->count);
 
     if (why == SPECDEC_STOP_NONE)
-        return specdec__engine_forks(t);
+        return specdec__engine_note_fork(t);
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether bounds will do for a sequence as far as its constraint goes: there is nothing else by which a token that it
-   allows could be forbidden or altered. */
-static int specdec__engine_asks(const specdec *t)
+/* Whether bounds suffice for the next token of a sequence with a constraint: nothing but the constraint forbids or
+   alters tokens. */
+static int specdec__engine_bounds_suffice(const specdec *t)
 {
     return !specdec__constrained_is(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
             !specdec__sample_alters(&t->settings.sampling));
 }
 
-/* Whether a step looks at no logits of a sequence: it only reads, or its constraint forces the next token. */
-static int specdec__engine_forced(specdec *t)
+/* Whether a step needs no logits of a sequence: it only prefills, or its constraint forces the next token. */
+static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
                                  specdec__constrained_is(specdec__stream_constrained(t)) &&
                                  specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0);
 }
 
-/* What a step has to make of rows of logits: see >>speculation/settle. */
-static int specdec__engine_screens(specdec__engine *e)
+/* Which rows of logits a step computes: SPECDEC__SCREEN_NOTHING, _BOUNDS or _LOGITS; see >>speculation/settle. */
+static int specdec__engine_screen_kind(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
@@ -54841,8 +55021,9 @@ static int specdec__engine_screens(specdec__engine *e)
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
-        forced = forced && specdec__engine_forced(t);
-        bounds = bounds && specdec__engine_asks(t) && specdec__settle_needs(&t->settings.sampling, t->count).k;
+        forced = forced && specdec__engine_needs_no_logits(t);
+        bounds = bounds && specdec__engine_bounds_suffice(t) &&
+                 specdec__settle_needs(&t->settings.sampling, t->count).k;
     }
     if (forced)
         return SPECDEC__SCREEN_NOTHING;
@@ -54852,22 +55033,21 @@ static int specdec__engine_screens(specdec__engine *e)
     return e->target.screen.left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether the best candidate of a row may follow by the constraint: those that are no candidates then matter to
-   nobody. */
-static int specdec__engine_finds(specdec *t, int column)
+/* Whether the constraint allows the best token of a row (`column` of the last step). */
+static int specdec__engine_best_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens,
-                                          t->count, 1, &best);
+    const int count = specdec__choose_any(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
+                                          t->tokens, t->count, 1, &best);
 
     return specdec__constrained_keep(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
-/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
-   constraint forces a token nothing is looked at. Else its mask comes first, unless noise alone chooses: then logits
-   are rounded by the best of all tokens, which is asked about, and the row is read whole if that may not follow. */
+/* Turns bounds of a row of logits (`column` of the last step) into the logits from which the next token is chosen.
+   Nothing is done where a constraint forces that token. Otherwise its mask is applied first, except where noise alone
+   chooses: then only the best token is checked, and all logits of the row are computed if the constraint forbids it. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
@@ -54876,7 +55056,7 @@ static void specdec__engine_settle(specdec *t, int column)
     specdec__settle_need need = specdec__settle_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
-        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
+        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
         {t->ends, sizeof *t->ends, t->end_count},
         {t->model->vocab.ends, sizeof *t->model->vocab.ends, t->model->vocab.end_count},
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
@@ -54892,18 +55072,19 @@ static void specdec__engine_settle(specdec *t, int column)
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_finds(t, column))
+    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_best_is_allowed(t, column))
         specdec__settle_whole(&e->target);
 }
 
-/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
+/* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
+   appends the token to the sequence. */
 static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
                                              specdec_verdict *verdict)
 {
     specdec *t = (specdec *)text;
     const specdec__engine *e = t->engine;
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
-    const int row = t->first + t->lead + node;
+    const int row = t->first + t->prefill_count + node;
     specdec_result result;
     specdec__forbidden own;
 
@@ -54919,14 +55100,14 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
         specdec__engine_judge(t, node, logits, children, count, verdict);
     t->surprise[t->count] = specdec__engine_mirostat(t, logits, verdict->token);
     specdec__engine_unmask(logits, &own);
-    specdec__engine_note(t, node, verdict->child, verdict->token);
+    specdec__engine_note_children(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
-    if (specdec__engine_stops(t))
+    if (specdec__engine_ends_step(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
 
-/* Counts a step by the nodes and levels of its tree. When there are too many kinds, the rarest makes room. */
+/* Counts a step by the nodes and levels of its tree. A new kind of tree replaces the rarest where the table is full. */
 static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
@@ -54945,22 +55126,22 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
     at->steps = 1;
 }
 
-/* A row of a text, whose tokens were `before`, has values that are no numbers: its keys are not kept. Tokens that were
-   accepted before that row stay; they will be read again. */
-static void specdec__engine_fail(specdec *t, int before, specdec_result result)
+/* A row of a sequence has values that are no numbers: the sequence fails, keys of the step are dropped. Tokens accepted
+   before that row stay, and are run again. before: tokens before the step. */
+static void specdec__engine_fail_row(specdec *t, int before, specdec_result result)
 {
     if (specdec__ahead_on(t->engine, NULL))
-        specdec__ahead_forget(t, t->count);
+        specdec__ahead_drop(t, t->count);
     t->stats.tokens += t->count - before;
     t->length = t->merged.tree.n = 0;
-    specdec__engine_drop(t, result);
+    specdec__engine_fail_sequence(t, result);
 }
 
-/* Shows drafters the logits of a text's tree, which had so many tokens before the step. */
-static void specdec__engine_let_watch(specdec *t, int before)
+/* Calls the drafters' see_logits with the tree of a sequence, which had `before` tokens before the step. */
+static void specdec__engine_show_logits(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
-    specdec__judged judged;
+    specdec__verified judged;
     int i;
 
     judged.at = t->at;
@@ -54977,12 +55158,12 @@ static void specdec__engine_let_watch(specdec *t, int before)
     judged.length = t->length;
     judged.whole = !e->target.screen.bounds;
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->watch)
-            e->drafters[i].kind->watch(&e->drafters[i], &judged);
+        if (e->drafters[i].kind->see_logits)
+            e->drafters[i].kind->see_logits(&e->drafters[i], &judged);
 }
 
-/* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
-   first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
+/* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
+   accepted nodes, and reports them to the drafters. */
 static void specdec__engine_accept(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -54993,34 +55174,34 @@ static void specdec__engine_accept(specdec *t)
 
     t->length = 0;
     t->path[0] = 0;
-    result = specdec__forward_sound(&e->target, t->first, t->first + t->lead, &t->error);
+    result = specdec__forward_sound(&e->target, t->first, t->first + t->prefill_count, &t->error);
     if (!result && t->merged.tree.n)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
                                      specdec__engine_decide, t, &t->error);
     if (result) {
-        specdec__engine_fail(t, before, result);
+        specdec__engine_fail_row(t, before, result);
         return;
     }
-    for (i = 0; i < t->lead; i++)
+    for (i = 0; i < t->prefill_count; i++)
         e->target.path[i] = i;
     for (i = 0; i < t->length; i++)
-        e->target.path[t->lead + i] = t->lead + t->path[i];
-    specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->lead + t->length);
+        e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
+    specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
     specdec__view_unreserve(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__ahead_on(e, &e->drafters[i]))
             specdec__ahead_end(t, t->tokens + before, t->count - before);
         else
             specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
-    specdec__engine_let_watch(t, before);
-    specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
+    specdec__engine_show_logits(t, before);
+    specdec__engine_follow(t, from, t->prefill_count + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
-    t->stats.prefilled_tokens += t->lead;
+    t->stats.prefilled_tokens += t->prefill_count;
 }
 
-/* Counts what a text's tree has brought to whom. */
-static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
+/* Adds the nodes, accepted nodes and drafting seconds of each drafter in a sequence's tree to *outcome. */
+static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
     int nodes[SPECDEC__MAX_DRAFTERS] = {0}, i, at = 1;
@@ -55032,19 +55213,19 @@ static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
         at += came;
         nodes[owner]++;
         outcome->nodes[owner]++;
-        outcome->came[owner] += came;
+        outcome->accepted[owner] += came;
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind->cost || nodes[i]) /* a look that found nothing is free */
+        if (d->kind->cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
 }
 
-/* What the step has taught: what its nodes cost, and what they brought. */
-static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int width, double seconds)
+/* Adds the costs of a step of `width` nodes to tuning, and updates the drafters' credit. */
+static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
     const int loaded = (int)load->rows, nodes = width - loaded;
@@ -55053,29 +55234,29 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
 
     if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
         return;
-    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* not a step like others */
-        specdec__ahead_measure(e, width, seconds);
+    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* a probe is no usual step */
+        specdec__ahead_note_probe(e, width, seconds);
         return;
     }
     memset(&outcome, 0, sizeof outcome);
     seconds = seconds > 0 ? seconds : 1 + 0.1 * (width - 1);
-    outcome.seconds = seconds - specdec__tune_loaded(load);
-    outcome.base = e->roots + e->reading - loaded;
-    outcome.texts = e->roots;
+    outcome.seconds = seconds - specdec__tune_load_seconds(load);
+    outcome.base = e->roots + e->prefill_nodes - loaded;
+    outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_weigh(e->tune, nodes, seconds);
+        specdec__tune_note_loaded(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.views > 1)
-            specdec__tune_breathe(e->tune, nodes, seconds);
+            specdec__tune_note_unloaded(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
-        specdec__engine_outcome(e->members[i], &outcome);
-    specdec__tune_fade(e->tune);
-    specdec__tune_settle(e->tune, &outcome);
+        specdec__engine_count_accepted(e->members[i], &outcome);
+    specdec__tune_decay(e->tune);
+    specdec__tune_update_credit(e->tune, &outcome);
 }
 
-/* What a step took, for a text that took part; drafting: of that, before the target ran. */
+/* Adds the seconds of a step to a member's statistics. drafting, verifying: parts of `seconds`. */
 static void specdec__engine_count(specdec *t, int width, double seconds, double drafting, double verifying)
 {
     const int nodes = t->merged.tree.n;
@@ -55097,50 +55278,50 @@ static void specdec__engine_count(specdec *t, int width, double seconds, double 
     t->stats.steps++;
 }
 
-/* The first token of an answer is out. */
-static void specdec__engine_answered(specdec *t, double now)
+/* Sets the time to the first token of an answer. */
+static void specdec__engine_note_first_token(specdec *t, double now)
 {
     if (t->prompted_at > 0)
         t->stats.first_token_seconds = now - t->prompted_at;
     t->prompted_at = 0;
 }
 
-/* A step has written to a text, or read for it. */
-static void specdec__engine_wrote(specdec *t, double now)
+/* Ends a step for a member: its pending fork is made; a child that has ended is released. */
+static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
-        specdec__engine_answered(t, now);
+        specdec__engine_note_first_token(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
 }
 
-/* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
-   can be cancelled in a cluster, while other ranks are waited for). The others try again. */
-static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
+/* The run of a step has failed: the first member gets the error, or those that were cancelled (in a cluster, a step for
+   several sequences can be). The others try again. */
+static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *error)
 {
     int i;
 
-    specdec__ahead_forget(e->members[0], e->members[0]->count);
+    specdec__ahead_drop(e->members[0], e->members[0]->count);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
-            specdec__engine_drop(t, specdec__fail(&t->error, error->code, "%s", error->text));
+            specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
             specdec__view_unreserve(&t->view, &e->target.kv);
     }
 }
 
-/* Sends the trees of all members as one run; the drafter's lane goes on with one of them meanwhile. The target's lane
-   is the caller with its pool: the run is back at once. */
+/* Runs the trees of all members as one batch of the target, while the lane's drafter may extend one of them. The run
+   has returned when this does. */
 static void specdec__engine_send(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__ahead_compares(e) ? specdec__engine_promise(e->members[0]) : 0;
+    s->promise = specdec__ahead_may_choose(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
@@ -55148,7 +55329,7 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    e->target.screen.asked = specdec__engine_screens(e);
+    e->target.screen.asked = specdec__engine_screen_kind(e);
     s->result = e->verify(&e->target, &batch, &s->error);
     if (e->target.screen.asked == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
@@ -55158,35 +55339,36 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads;
 }
 
-/* Verifies the trees by what the run has said, and writes. */
+/* Verifies the trees of all members by the run's logits, and measures the step. */
 static void specdec__engine_take(specdec__engine *e, specdec__step *s)
 {
     double verified, now;
     int i;
 
     if (s->result) {
-        specdec__engine_undo(e, &s->error);
+        specdec__engine_fail_step(e, &s->error);
         return;
     }
     verified = specdec__os_seconds();
-    e->pool.cancel = &e->nobody; /* what drafters read of it, they read to the end */
+    e->pool.cancel = &e->nobody; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_accept(e->members[i]);
-    specdec__engine_learn(e, s->nodes, verified - s->drafted);
+    specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_note(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
-    e->tune->beside = 0;
+        specdec__ahead_note_step(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
+    e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         specdec__engine_count(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
-        t->stats.steps_beside += e->ahead->on;
-        specdec__engine_wrote(t, now);
+        t->stats.steps_beside += e->ahead->active;
+        specdec__engine_finish_step(t, now);
     }
 }
 
-/* Chooses a token by a row of logits, nothing being guessed or guesses being coupled, and appends it to the text. */
+/* Chooses a token from a row of logits, without draft tokens or with coupled verification, and appends it to the
+   sequence. */
 static int32_t specdec__engine_draw(specdec *t, float *logits)
 {
     specdec__forbidden own;
@@ -55200,13 +55382,13 @@ static int32_t specdec__engine_draw(specdec *t, float *logits)
     return token;
 }
 
-/* The first token of an answer, by the row that the prompt has left. */
+/* Decodes the first token of an answer from the row of the prompt's last token. */
 static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
+    if (specdec__engine_ends_step(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -55214,19 +55396,19 @@ static void specdec__engine_begin_answer(specdec *t)
     t->stats.tokens++;
     t->stats.steps++;
     t->stats.seconds += specdec__os_seconds() - start;
-    specdec__engine_answered(t, specdec__os_seconds());
+    specdec__engine_note_first_token(t, specdec__os_seconds());
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>schedule/stage: what a stage of a target does with the runs, and with the commands between them, that come to it.
+ * >>schedule/stage: a stage of a target: how it obeys runs, and the orders between them.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: FULL, CANCELLED. */
+/* Obeys an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not computed, but its nodes get
+   their slots in the cache, as nodes of later runs may descend from them. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
                                                             int cancelled, specdec_error *error)
 {
@@ -55255,14 +55437,14 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>schedule/pipe: a step's runs, where several are on their way.
+ * >>schedule/pipe: a step with several runs on their way.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Whether a text's runs may follow each other before they are verified: it writes alone, the same whoever guesses, and
-   nobody wants to hear the target's states. Not in a step that leaves a prompt out: a usual one shows what steps take
-   without it, and then it is read again. */
+/* Whether several runs of a sequence may be on their way in this step: it decodes alone, with coupled verification, and
+   no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with one run measures the
+   time without load, then prefilling continues. */
 static int specdec__pipe_applies(const specdec__engine *e)
 {
     int i;
@@ -55270,12 +55452,12 @@ static int specdec__pipe_applies(const specdec__engine *e)
     for (i = 0; e->pipe && i < e->drafter_count; i++)
         if (e->drafters[i].kind->follow)
             return 0;
-    return e->pipe && !e->waiting && specdec__ahead_applies(e);
+    return e->pipe && !e->waiting_count && specdec__ahead_applies(e);
 }
 
-/* times[1..PIPE_NODES]: what a run of so many nodes costs, in the time of its slowest stage. What it takes longer than
-   one node counts twice, as what it says is known later, too. A run may be twice as wide as any that was seen: that is
-   thought to cost no more than the widest. */
+/* times[1..PIPE_NODES]: cost of a run by its nodes, in seconds of its slowest stage. Time above that of one node counts
+   twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one are assumed to cost
+   no more than that, wider ones are ruled out. */
 static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
@@ -55290,9 +55472,9 @@ static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the chosen candidates, likeliest first, a run shall hold: as many as bring most tokens for its costs. One
-   more would have to bring them at that rate. */
-static int specdec__pipe_worth(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
+/* How many of the chosen draft tokens, the most probable first, the next run holds: as many as give the most tokens for
+   its cost. pipe->least_probability becomes what one node more would need. */
+static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
     specdec__plan plan;
@@ -55301,13 +55483,14 @@ static int specdec__pipe_worth(specdec__pipe *pipe, const specdec__proposal *p, 
     specdec__pipe_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
         worth[i] = (double)p->probability[chosen[i]];
-    plan.others = worth[0] - 1;
+    plan.other_tokens = worth[0] - 1;
     n = specdec__tune_nodes(&plan, worth, count, 0, &rate);
-    pipe->least = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
+    pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
     return n;
 }
 
-/* Chooses what the next run holds: the likeliest candidates that were not sent, parents first. Returns how many. */
+/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first. Returns how
+   many. */
 static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
@@ -55317,11 +55500,11 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->probability[i] >= SPECDEC__PIPE_CUTOFF)
             count = specdec__ahead_insert(p, chosen, count, most, i);
-    pipe->least = 0;
-    return count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
+    pipe->least_probability = 0;
+    return count ? specdec__pipe_best_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the chosen candidates as a run. Errors: FULL. */
+/* Sends the chosen draft tokens as a run. Error in s->result: FULL. */
 static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
@@ -55347,15 +55530,15 @@ static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
     run->sent = specdec__os_seconds();
     run->cancelled = 0;
     pipe->nodes += count;
-    pipe->idle = 0;
+    pipe->idle_since = 0;
     pipe->kind->submit(pipe, &order);
-    s->result = pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
+    s->result = pipe->no_room ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
-/* Writes what the rows of a run say, for as long as the text goes through it. The order becomes one to keep the keys of
-   the nodes that it went through. */
-static void specdec__pipe_walk(specdec *t, const specdec__proposal *p, const specdec__pipe_run *run,
-                               specdec__order *order)
+/* Verifies a returned run: decodes the token of each row as long as the tokens before are nodes of the run. *order
+   becomes the order that commits the keys of these nodes. */
+static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const specdec__pipe_run *run,
+                                 specdec__order *order)
 {
     specdec__engine *e = t->engine;
     const specdec__pipe *pipe = e->pipe;
@@ -55373,17 +55556,18 @@ static void specdec__pipe_walk(specdec *t, const specdec__proposal *p, const spe
 
         order->path[order->n++] = pipe->node[at];
         specdec__tune_note(&e->tune->drafters[drafter], p, at, -1, token);
-        if (specdec__engine_stops(t) || specdec__stream_ended(t, t->count) ||
+        if (specdec__engine_ends_step(t) || specdec__stream_ended(t, t->count) ||
             specdec__ahead_path(&p->tree, p->tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
 }
 
-/* The text has gone on to a candidate, or -1: to something else, and then no node stays. Nodes that nobody wants any
-   more keep their numbers, and places in the cache, until half of these are taken: then the order says which stay. */
-static void specdec__pipe_stay(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
-                               specdec__order *order)
+/* Completes an order of KEEP. root: the draft token that is now the last token of the sequence; -1: none is, and no
+   node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the order lists the
+   nodes that stay. */
+static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
+                                      specdec__order *order)
 {
     const int goes_on = root >= 0 && pipe->node[root] >= 0;
     int i, at;
@@ -55397,15 +55581,15 @@ static void specdec__pipe_stay(const specdec__pipe *pipe, const specdec__proposa
     }
 }
 
-/* The number that a node has once an order to keep some of them is obeyed; -1: none. */
+/* The number of a node once an order of KEEP is obeyed; -1: the node is dropped. */
 static int specdec__pipe_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_among(order->path + order->n, order->stay, node);
 }
 
-/* What is left of a run, behind an order. */
-static void specdec__pipe_thin(specdec__pipe_run *run, const specdec__order *order)
+/* Renumbers the nodes of a run after an order of KEEP, and removes the dropped ones. */
+static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__order *order)
 {
     const int first = run->first, left = run->left;
     int i, node;
@@ -55420,33 +55604,33 @@ static void specdec__pipe_thin(specdec__pipe_run *run, const specdec__order *ord
     }
 }
 
-/* The text has gone on to a candidate, or -1: to something else. Candidates and runs get their new numbers; runs of
-   which nothing lies behind the text's last token any more are cancelled. */
-static void specdec__pipe_settle(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
+/* Renumbers all draft tokens and runs after an order of KEEP, with the new root (-1: none was drafted), and cancels
+   runs that have no node behind the sequence's last token. */
+static void specdec__pipe_renumber(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
     const int known = p->tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
     int i, k, alive;
 
     specdec__ahead_settle(t, t->tokens + t->count - order->n, order->n);
-    for (i = 0; p->stays && i < known; i++) /* candidates that stay have moved to the front */
+    for (i = 0; p->valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
         if (p->place[i] >= 0)
             pipe->node[p->place[i]] = specdec__pipe_number(order, pipe->node[i]);
-    p->tree.n = p->stays ? p->tree.n : 1;
+    p->tree.n = p->valid_at ? p->tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
         specdec__pipe_run *run = &pipe->runs[i];
 
-        specdec__pipe_thin(run, order);
+        specdec__pipe_renumber_run(run, order);
         for (k = alive = 0; k < p->tree.n && node >= 0; k++)
             alive |= pipe->node[k] >= run->first && pipe->node[k] < run->first + run->left;
         if (!alive)
-            specdec__pipe_doom(pipe, i);
+            specdec__pipe_cancel(pipe, i);
     }
     pipe->nodes = order->stay < 0 ? order->first - order->n : order->stay;
 }
 
-/* The oldest run is back: what it says is written. */
+/* Takes the oldest run, which has returned: verifies it, commits the accepted nodes and counts them. */
 static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
@@ -55458,48 +55642,48 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     specdec__order order;
     int root;
 
-    specdec__pipe_pop(pipe);
+    specdec__pipe_remove_oldest(pipe);
     s->result = run.cancelled ? SPECDEC_OK : result;
     if (result || run.cancelled)
         return;
-    specdec__tune_see(&pipe->trip, specdec__os_seconds() - run.sent);
-    if (pipe->longest > 0) {
-        specdec__tune_step(&pipe->stages, run.n, pipe->longest, 0);
-        specdec__tune_see(&pipe->laps, (specdec__os_seconds() - run.sent) / pipe->longest);
+    specdec__tune_add_time(&pipe->round_trip, specdec__os_seconds() - run.sent);
+    if (pipe->stage_seconds > 0) {
+        specdec__tune_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
+        specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
-    specdec__pipe_walk(t, p, &run, &order);
+    specdec__pipe_verify(t, p, &run, &order);
     if (!order.n)
         return;
-    specdec__tune_fade(e->tune);
+    specdec__tune_decay(e->tune);
     root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
                ? -1 : path[order.n - 1];
-    specdec__pipe_stay(pipe, p, root, e->target.most, &order);
+    specdec__pipe_choose_kept(pipe, p, root, e->target.most, &order);
     pipe->kind->submit(pipe, &order);
-    specdec__pipe_settle(t, p, root, &order);
+    specdec__pipe_renumber(t, p, root, &order);
     t->length = order.n;
     t->stats.tokens += order.n;
     t->stats.steps++;
-    t->stats.steps_other_trees++; /* a run is a part of one */
+    t->stats.steps_other_trees++; /* a run is a part of a tree */
     t->stats.steps_beside++;
     t->stats.drafted += run.n - run.root;
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether there is something to draft that could pay in the next run. *count: candidates to be extended; 0: none yet,
-   the cutoff has to fall first. */
-static int specdec__pipe_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
+/* Whether to draft now for the next run. *count: how many draft tokens are extended (p->chosen); 0: the cutoff has to
+   fall first. */
+static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
     const specdec__ahead *a = e->ahead;
-    const double least = e->pipe->least;
+    const double least = e->pipe->least_probability;
 
     *count = specdec__ahead_choose(a, p, 1);
     if (*count)
         return !p->extended[0] || (double)p->probability[p->chosen[0]] >= least;
-    return a->cutoff > SPECDEC__AHEAD_LEAST && (double)a->cutoff > least;
+    return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Drafts a little, or lowers the cutoff for that. */
+/* Extends the chosen draft tokens once, or lowers the cutoff if none was chosen. */
 static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
@@ -55507,83 +55691,84 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
     const int from = s->p->tree.n;
 
     if (!s->drafts) {
-        a->cutoff *= SPECDEC__AHEAD_DECAY;
+        a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
         return;
     }
     s->result = specdec__ahead_extend(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts, &s->t->error);
-    specdec__tune_see(&e->pipe->draft, specdec__os_seconds() - start);
+    specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs: those of the slowest stage. */
-static double specdec__pipe_slot(const specdec__pipe *pipe)
+/* Seconds between two runs: the time of the slowest stage. */
+static double specdec__pipe_interval(const specdec__pipe *pipe)
 {
-    return pipe->laps.seconds > 0 ? specdec__tune_plain(&pipe->stages) : pipe->trip.seconds / pipe->depth;
+    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain(&pipe->stages) : pipe->round_trip.seconds / pipe->depth;
 }
 
-/* When the oldest run will be back, by its width. */
-static double specdec__pipe_back(const specdec__pipe *pipe)
+/* Clock time at which the oldest run is expected to return, by its width. */
+static double specdec__pipe_return_time(const specdec__pipe *pipe)
 {
     const specdec__pipe_run *run = &pipe->runs[0];
     double times[SPECDEC__PIPE_NODES + 1];
 
     specdec__tune_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
-    return run->sent + (pipe->laps.seconds > 0 ? pipe->laps.seconds * times[run->n] : pipe->trip.seconds);
+    return run->sent +
+           (pipe->trip_ratio.seconds > 0 ? pipe->trip_ratio.seconds * times[run->n] : pipe->round_trip.seconds);
 }
 
-/* Seconds that the chosen run waits, as a draft run may fill it up with what is worth more than that time: so much of
-   what a run brings, as it is of the time between two runs. What another rank drafts is compared with the time of a
-   stage, as it would else come a run later. 0: it does not wait. */
-static double specdec__pipe_holds(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
+/* Seconds by which sending the chosen run is delayed, so that a draft run may fill it up: worth it if the expected
+   tokens gained, over those of the run, are more than these seconds over the time between two runs. Drafts of another
+   rank are compared with the time of a stage, as they would otherwise be one run later. 0: no delay. */
+static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
                                   double now)
 {
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind->due != NULL;
-    const double slot = specdec__pipe_slot(pipe);
+    const double slot = specdec__pipe_interval(pipe);
     const double seconds = remote ? d->kind->due(d, p) : pipe->draft.seconds;
     double brings = 0, more = 0;
     int i, n;
 
-    if (!(seconds > 0) || now - pipe->idle + seconds > slot)
+    if (!(seconds > 0) || now - pipe->idle_since + seconds > slot)
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)p->probability[chosen[i]];
     for (i = 0, n = specdec__ahead_choose(e->ahead, p, !remote); i < n; i++) {
         const double next = (double)p->probability[p->chosen[i]] * known->accepted[0] / known->offered[0];
 
-        more += next > pipe->least ? next - pipe->least : 0;
+        more += next > pipe->least_probability ? next - pipe->least_probability : 0;
     }
     return more * slot > brings * seconds ? seconds : 0;
 }
 
-/* When the next run is to be sent: when the lane takes it, or a little later, if the oldest run is back by then: what
-   that says is worth more than the little time. */
-static double specdec__pipe_due(const specdec__pipe *pipe, double now)
+/* Clock time at which the next run is to be sent: when the first stage is free, or a little later if the oldest run
+   returns by then, as its tokens are worth more than that time. */
+static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
 {
-    const double takes = pipe->idle > 0 ? pipe->idle : pipe->takes > now ? pipe->takes : now;
-    const double last = takes + SPECDEC__PIPE_WAIT * specdec__pipe_slot(pipe);
-    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_back(pipe) : last;
+    const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
+    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_interval(pipe);
+    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_return_time(pipe) : last;
 
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether the draft model may go on, when a run of so many nodes is to be sent in `left` seconds. */
-static int specdec__pipe_spares(const specdec__pipe *pipe, int count, double left)
+/* Whether a draft run may begin, when a run of `count` nodes is to be sent in `left` seconds. */
+static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits for what the step waits for. */
+/* Waits until one of the step's bits is set, or until its time. */
 static void specdec__pipe_wait(specdec__pipe *pipe, const specdec__step *s)
 {
-    pipe->wake = s->wake;
+    pipe->wake_at = s->wake_at;
     pipe->kind->look(pipe, s->until);
-    pipe->wake = 0;
+    pipe->wake_at = 0;
 }
 
-/* Makes ready for runs of the text that takes part. What was drafted for it stays. */
+/* Prepares a step with several runs for its only member. Draft tokens kept from earlier steps stay. */
 static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
@@ -55596,52 +55781,53 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
     s->before = t->count;
 
     if (a->lane.busy)
-        specdec__ahead_halt(a, e);
-    if (a->text && a->text != t) /* its nodes will be overwritten in the draft model's context */
-        specdec__ahead_forget(a->text, a->copied);
-    if (a->text != t)
+        specdec__ahead_stop(a, e);
+    if (a->sequence && a->sequence != t) /* the draft model's context is needed for t */
+        specdec__ahead_drop(a->sequence, a->copied);
+    if (a->sequence != t)
         a->copied = 0;
-    a->text = t;
-    a->on = 0;
+    a->sequence = t;
+    a->active = 0;
     e->pool.cancel = &t->cancel;
     e->row_of = NULL;
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    if (pipe->text != t) {
+    if (pipe->sequence != t) {
         specdec__pipe_drain(e);
-        pipe->text = t;
+        pipe->sequence = t;
         pipe->nodes = 0;
         memset(pipe->node, -1, (size_t)p->tree.capacity * sizeof *pipe->node);
     }
     p->grows = p->shares = 1;
     specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
-    a->cutoff = a->base;
+    a->cutoff = a->first_cutoff;
 }
 
-/* Ends a step. One for which the cache, or the drafter's, has no room is made with one run. Returns what is next. */
+/* Ends a step. Where the cache of the target or the drafter is full, the step is made again with one run. Returns the
+   next action. */
 static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
 
     if (s->result)
-        s->p->stays = 0;
+        s->p->valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_drain(e);
         s->several = 0;
         return s->act = SPECDEC__STEP_DRAFT;
     }
     if (s->result)
-        specdec__engine_drop(t, s->result);
+        specdec__engine_fail_sequence(t, s->result);
     if (t->count == s->before)
         return SPECDEC__STEP_END;
     if (t->forced_count || specdec__stream_ended(t, t->count))
         specdec__pipe_drain(e);
     t->stats.seconds += specdec__os_seconds() - s->start;
-    specdec__engine_wrote(t, specdec__os_seconds());
+    specdec__engine_finish_step(t, specdec__os_seconds());
     return SPECDEC__STEP_END;
 }
 
-/* Several runs: until the text has a token more, what is back is verified, what the lane takes is sent, and otherwise
-   the draft goes on. Returns what is next. */
+/* The next action of a step with several runs, until the sequence has a new token: take a run that has returned, send a
+   run if the first stage is free, else draft, else wait. */
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
@@ -55654,20 +55840,21 @@ static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
     state = pipe->kind->look(pipe, 0);
     now = specdec__os_seconds();
     s->count = specdec__pipe_choose(e, s->p, s->chosen);
-    goes = s->count && (state & SPECDEC__PIPE_TAKES);
-    pipe->idle = !goes ? 0 : pipe->idle > 0 ? pipe->idle : now;
-    due = specdec__pipe_due(pipe, now);
+    goes = s->count && (state & SPECDEC__PIPE_FREE);
+    pipe->idle_since = !goes ? 0 : pipe->idle_since > 0 ? pipe->idle_since : now;
+    due = specdec__pipe_send_time(pipe, now);
     sends = goes && due <= now;
-    holds = sends ? specdec__pipe_holds(e, s->p, s->chosen, s->count, now) : 0;
-    if (pipe->count && (state & SPECDEC__PIPE_BACK))
+    holds = sends ? specdec__pipe_delay(e, s->p, s->chosen, s->count, now) : 0;
+    if (pipe->count && (state & SPECDEC__PIPE_RETURNED))
         return SPECDEC__STEP_TAKE;
     if (sends && !(holds > 0))
         return SPECDEC__STEP_SEND;
-    if ((sends || specdec__pipe_spares(pipe, s->count, due - now)) && specdec__pipe_drafts(e, s->p, &s->drafts))
+    if ((sends || specdec__pipe_may_draft(pipe, s->count, due - now)) &&
+        specdec__pipe_choose_drafts(e, s->p, &s->drafts))
         return SPECDEC__STEP_DRAFT;
-    s->until = (pipe->count ? SPECDEC__PIPE_BACK : 0) | (s->count && !goes ? SPECDEC__PIPE_TAKES : 0) |
-               SPECDEC__PIPE_GUESSED;
-    s->wake = sends ? now + holds : goes ? due : 0;
+    s->until = (pipe->count ? SPECDEC__PIPE_RETURNED : 0) | (s->count && !goes ? SPECDEC__PIPE_FREE : 0) |
+               SPECDEC__PIPE_DRAFTED;
+    s->wake_at = sends ? now + holds : goes ? due : 0;
     return sends && !remote ? SPECDEC__STEP_SEND : SPECDEC__STEP_WAIT;
 }
 
@@ -55679,22 +55866,22 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* One run: the trees of all members are chosen and run, and what the run says is written. Returns what is next. */
-static int specdec__engine_next(const specdec__engine *e, specdec__step *s)
+/* The next action of a step with one run: draft, send, take, end. */
+static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
     return e->member_count ? ++s->act : SPECDEC__STEP_END;
 }
 
-/* The trees of all members, with room for their nodes. */
+/* Makes the trees of all members and reserves slots for their nodes. */
 static void specdec__engine_fill_trees(specdec__engine *e)
 {
     specdec__engine_draft(e);
     specdec__engine_reserve(e);
 }
 
-/* A step of those that take part, on lanes that answer sooner or later: the target's runs what it is sent, and a draft
-   model's may go on meanwhile. A text that waits for other machines may be cancelled, whether it takes part or not. */
-static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+/* Runs one step of the members: drafts, sends runs to the target's lane, waits, and takes the runs that return. The
+   wait for other machines ends if t, member or not, is cancelled. */
+static void specdec__engine_run_step(specdec__engine *e, specdec *t, double start)
 {
     specdec__step s;
     int act;
@@ -55710,7 +55897,7 @@ static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
     else
         specdec__pipe_drain(e);
     do {
-        act = SPECDEC__PIPE && s.several ? specdec__pipe_next(e, &s) : specdec__engine_next(e, &s);
+        act = SPECDEC__PIPE && s.several ? specdec__pipe_next(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
             SPECDEC__PIPE && s.several ? specdec__pipe_draft(e, &s) : specdec__engine_fill_trees(e);
         else if (act == SPECDEC__STEP_SEND)
@@ -55724,8 +55911,9 @@ static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
         e->remote->wait(e, NULL);
 }
 
-/* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
-   has. Errors are those of t; what goes wrong with others they are told by their next call. */
+/* One step of all sequences that have something to decode or to prefill. t: NULL, or a member that needs a token.
+   Returns DONE if no sequence has anything to do. Errors are those of t; errors of others are returned by the next call
+   on them. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 {
     double start = specdec__os_seconds();
@@ -55735,7 +55923,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         specdec__engine_begin_answer(t);
         return SPECDEC_OK;
     }
-    if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
+    if (t && e->room.views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
         const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
 
         if (t->from_row || specdec__engine_pending(t) > 0)
@@ -55747,10 +55935,10 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
             return SPECDEC_OK;
         }
     }
-    specdec__engine_gather(e, t);
+    specdec__engine_choose_members(e, t);
     if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
-        specdec__engine_lead(e);
-        specdec__engine_turn(e, t, start);
+        specdec__engine_share_prefill(e);
+        specdec__engine_run_step(e, t, start);
         if (!t && !e->member_count)
             return SPECDEC_DONE;
     }
@@ -55761,8 +55949,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* A pending cancellation ends one call. */
-static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result)
+/* Clears the cancellation by which a call has ended. */
+static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
     if (t->cancelled)
@@ -57496,12 +57684,12 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     specdec__wire_flight *flight;
     specdec_result result;
 
-    ranks->stage.view = &pipe->text->view;
+    ranks->stage.view = &pipe->sequence->view;
     link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
     link->flying = 1;
     result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
     link->flying = 0;
-    pipe->full = ranks->stage.failed;
+    pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
     link->own = specdec__os_seconds() - start;
@@ -57522,13 +57710,13 @@ static int specdec__ranks_state(specdec__ranks *ranks)
         continue;
     specdec__link_poll(link);
     if (link->failed.code)
-        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES | SPECDEC__PIPE_GUESSED;
-    state |= link->fresh ? SPECDEC__PIPE_GUESSED : 0;
+        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
+    state |= link->fresh ? SPECDEC__PIPE_DRAFTED : 0;
     if (link->flight_count && link->flights[0].back)
-        state |= SPECDEC__PIPE_BACK;
-    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
-        state |= SPECDEC__PIPE_TAKES;
+        state |= SPECDEC__PIPE_RETURNED;
+    ranks->pipe.free_at = link->run == link->done ? 0 : link->free_at - link->own;
+    if (specdec__os_seconds() >= ranks->pipe.free_at && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
+        state |= SPECDEC__PIPE_FREE;
     return state;
 }
 
@@ -57543,14 +57731,14 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
         const double now = specdec__os_seconds();
         double pause = SPECDEC__WIRE_PAUSE;
 
-        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
+        if (!until || state & until || (pipe->wake_at > 0 && now >= pipe->wake_at) ||
             SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is cancelled */
+            (until == SPECDEC__PIPE_RETURNED && specdec__link_any_cancelled(link))) /* no other run is awaited */
             return state;
-        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
-            pause = pipe->takes - now;
-        if (pipe->wake > 0 && pipe->wake - now < pause)
-            pause = pipe->wake - now;
+        if (until & SPECDEC__PIPE_FREE && pipe->free_at - now < pause)
+            pause = pipe->free_at - now;
+        if (pipe->wake_at > 0 && pipe->wake_at - now < pause)
+            pause = pipe->wake_at - now;
         if (pause > 0)
             specdec__link_wait(link, pause);
     }
@@ -57565,7 +57753,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec_result result;
     double start, own;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_RETURNED)) {
         if (specdec__link_any_cancelled(link)) {
             specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
@@ -57577,11 +57765,11 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
         specdec__link_land(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
-    pipe->longest = link->flights[0].longest;
+    pipe->stage_seconds = link->flights[0].longest;
     start = specdec__os_seconds();
     result = specdec__link_take_in(link, &unsound);
     own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
-    pipe->longest = own > pipe->longest ? own : pipe->longest;
+    pipe->stage_seconds = own > pipe->stage_seconds ? own : pipe->stage_seconds;
     if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
         return specdec__fail(error, result, "%s", unsound.text);
     return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
@@ -57644,7 +57832,7 @@ static const specdec__guess *specdec__draft_remote_guess(const specdec__drafter 
     return guess && guess->count ? guess : NULL;
 }
 
-static int specdec__draft_remote_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     return specdec__draft_remote_guess(d, p, candidate) != NULL;
 }
@@ -57653,7 +57841,7 @@ static int specdec__draft_remote_knows(const specdec__drafter *d, const specdec_
 static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
-    const int goes_on = specdec__draft_remote_knows(d, p, 0);
+    const int goes_on = specdec__draft_remote_can_extend(d, p, 0);
     const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
     const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
 
@@ -57665,9 +57853,9 @@ static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__prop
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
+    const double late = 2 * link->late, wait = !(late > 0) || late > p->wait_seconds ? p->wait_seconds : late;
 
-    m->until = specdec__draft_remote_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
 }
 
 /* Waits until it is known what may follow a candidate, if that is to be waited for. */
@@ -57678,7 +57866,7 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__prop
     double left;
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_knows(d, p, candidate)) {
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, p, candidate)) {
         specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
@@ -57765,8 +57953,8 @@ static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p
     for (i = root + 1; i < known; i++)
         if (p->place[i] >= 0)
             numbers[p->place[i]] = numbers[i];
-    for (p->ran = 0, i = 1; i < p->tree.n; i++)
-        p->ran += p->extended[i];
+    for (p->extended_count = 0, i = 1; i < p->tree.n; i++)
+        p->extended_count += p->extended[i];
 }
 
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -57797,7 +57985,7 @@ static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int c
     return 0;
 }
 
-static void specdec__draft_remote_look(specdec__drafter *d, int at, const int32_t *text, int count,
+static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int32_t *text, int count,
                                      const specdec_sampling *s)
 {
     specdec__link *link = specdec__draft_remote_link(d);
@@ -57813,7 +58001,7 @@ static void specdec__draft_remote_look(specdec__drafter *d, int at, const int32_
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
-    specdec__sample_words(&others, words + 8, 0);
+    specdec__sample_convert_words(&others, words + 8, 0);
     specdec__guess_choose(link, at, words);
     specdec__guess_tell(link, at, text, count);
 }
@@ -57839,8 +58027,8 @@ static const specdec__drafter_kind specdec__draft_remote_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_remote_init, specdec__draft_remote_fill, specdec__draft_remote_extend, NULL,
     specdec__draft_remote_truncate, specdec__draft_remote_share, NULL, specdec__draft_remote_cost,
     specdec__draft_remote_behind,
-    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_look,
-    specdec__draft_remote_knows, specdec__draft_remote_due, 0, 0, NULL};
+    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_prepare,
+    specdec__draft_remote_can_extend, specdec__draft_remote_due, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -57903,7 +58091,7 @@ static void specdec__guesser_cut(specdec *t, int count)
 
     if (count < t->count)
         d->kind->truncate(d, t->at, t->tokens, count);
-    p->stays = p->count = 0;
+    p->valid_at = p->count = 0;
     t->count = count;
     t->engine->link->guesser->sequences[t->at].full = 0;
 }
@@ -57916,7 +58104,7 @@ static void specdec__guesser_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->guesser->sequences[t->at].fresh = !p->stays;
+    e->link->guesser->sequences[t->at].fresh = !p->valid_at;
     p->grows = p->shares = 1;
 }
 
@@ -57935,16 +58123,16 @@ static void specdec__guesser_settle(specdec *t, int n)
     memset(p->place, -1, (size_t)known * sizeof *p->place);
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
-    specdec__tune_fade(e->tune);
+    specdec__tune_decay(e->tune);
     if (e->link->guesser->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
         e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
-    for (i = 0; p->stays && i < known; i++) /* candidates that stay have moved to the front */
+    for (i = 0; p->valid_at && i < known; i++) /* candidates that stay have moved to the front */
         if (p->place[i] >= 0)
             numbers[p->place[i]] = numbers[i];
     p->count = 0;
-    if (p->stays)
+    if (p->valid_at)
         specdec__guesser_begin(t);
 }
 
@@ -57987,7 +58175,7 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
     s.seed |= (uint64_t)specdec__wire_word(in) << 32;
     for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
         words[i] = specdec__wire_word(in);
-    specdec__sample_words(&s, words, 1);
+    specdec__sample_convert_words(&s, words, 1);
     if (in->bad || in->left || specdec__sample_check(&s, NULL))
         return 0;
     t->settings.sampling = s;
@@ -58125,7 +58313,7 @@ static int specdec__guesser_extend(specdec *t)
     result = specdec__ahead_extend(a, p, known, count, &t->error);
     if (result) {
         own->full = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
-        p->stays = p->count = 0;
+        p->valid_at = p->count = 0;
         return 0;
     }
     specdec__guesser_prune(p, from);
@@ -58160,7 +58348,7 @@ static int specdec__guesser_work(specdec__engine *e)
     next = went || next ? next : specdec__guesser_next(e);
     if (next) {
         if (g->text) /* its tree is left behind */
-            specdec__guesser_proposal(g->text)->stays = 0;
+            specdec__guesser_proposal(g->text)->valid_at = 0;
         g->text = next;
         g->runs = 0;
         went = specdec__guesser_extend(next);
@@ -58327,7 +58515,7 @@ const char *specdec_version(void) { return SPECDEC_VERSION; }
 
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
-/* Bytes of a block whose layout used `used`: whatever the block's own alignment is. */
+/* Bytes of a block whose layout used `used` bytes, for a block of any alignment. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
 /* An arena over a block, from its first aligned byte; it is full exactly when the block is below
@@ -58343,7 +58531,7 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
-/* Bytes of a block for what an arena has counted; *bytes is left alone on failure. */
+/* *bytes: the size of a block for what an arena has counted; unchanged after an error. */
 static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
@@ -58359,13 +58547,13 @@ static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_er
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
-/* Refuses a call with a NULL where something must be. */
+/* Returns the error of a call in which a required pointer is NULL. */
 static specdec_result specdec__is_missing(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* Refuses a call on no text, on one that is closed, or one without what it needs (given: it has that). */
+/* Returns an error for a call on NULL, on a closed sequence, or without a required argument (given 0). */
 static specdec_result specdec__check_call(specdec *t, int given)
 {
     if (!t)
@@ -58377,7 +58565,7 @@ static specdec_result specdec__check_call(specdec *t, int given)
     return given ? SPECDEC_OK : specdec__is_missing(&t->error);
 }
 
-/* Checks the settings that texts begin with. Apart, so that the 2 KB of a scan for stop strings lie on the stack only
+/* Checks config.settings. A function of its own, so that the 2 KB of a scan for stop strings are on the stack only
    here. */
 static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
 {
@@ -58388,7 +58576,7 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
-/* Makes the engine a rank of the cluster that the configuration names. */
+/* Makes the engine a rank of the configuration's cluster. */
 static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
@@ -58396,12 +58584,12 @@ static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *er
     return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
 }
 
-/* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
+/* Lays out all that an engine needs in an arena; e->config is set. */
 static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
 
-    specdec__engine_parts(e, arena);
+    specdec__engine_take_parts(e, arena);
     if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
         (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
@@ -58416,7 +58604,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     return result;
 }
 
-/* An engine that is only measured lies on the stack, in several parts: no frame is to be large. This is the last. */
+/* Counts the memory of an engine. The engine lies on the stack, in parts of several frames, as no frame may be large;
+   this is the innermost. */
 static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model **own,
                                                          specdec__kernels *kernels, specdec__drafter *drafters,
                                                          size_t *bytes, specdec_error *error)
@@ -58438,7 +58627,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The part before that: the kernels. */
+/* As specdec__measure; its frame holds the kernels. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_config *config, specdec__model **own,
                                                                  specdec__drafter *drafters, size_t *bytes,
                                                                  specdec_error *error)
@@ -58448,7 +58637,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_c
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The part before that: the drafters. */
+/* As specdec__measure; its frame holds the drafters. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
                                                                   size_t *bytes, specdec_error *error)
 {
@@ -58458,7 +58647,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_
     return specdec__measure_kernels(config, own, drafters, bytes, error);
 }
 
-/* The parts before these: one for each model that the engine opens, `left` of which have none yet. */
+/* As specdec__measure; its frame holds one of the models that the engine opens, `left` of which have no frame yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
                                                                 int left, size_t *bytes, specdec_error *error)
 {
@@ -58470,7 +58659,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_co
                     : specdec__measure_drafters(config, own, bytes, error);
 }
 
-/* Whether an engine opens the model of a source: it is given, and not prepared. */
+/* Whether the engine opens the model of a source: the source is given and has no prepared model. */
 static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
@@ -58528,7 +58717,7 @@ static specdec_result specdec__call_serve(specdec *t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
-/* Opens an empty text, or a copy of this one. */
+/* Opens an empty sequence, or (fork 1) a copy of t. */
 static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
@@ -58537,7 +58726,7 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
+    *opened = fork ? specdec__engine_fork(t) : specdec__engine_open_free(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
@@ -58572,7 +58761,7 @@ specdec *specdec_child(specdec *t, int i)
     return found;
 }
 
-/* Appends bytes to what is being restored, as far as there is room. */
+/* Appends bytes to the joined text, as far as there is room; *length counts all. */
 static void specdec__restore_bytes(const unsigned char *from, size_t count, char *bytes, size_t room, size_t *length)
 {
     if (*length < room)
@@ -58580,7 +58769,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
+/* How many bytes of a sequence's own answer were returned, so that no stop string can end the answer within them. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -58594,7 +58783,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
     return known < back ? 0 : known - back;
 }
 
-/* What is being restored: where to, and which bytes of a text's own are sure. */
+/* The joined text so far, and what a sequence adds to it. */
 typedef struct specdec__restoring {
     unsigned char *piece; /* room for a piece; that of the text which is asked, as others may have handed theirs out */
     char *bytes;
@@ -58603,7 +58792,7 @@ typedef struct specdec__restoring {
     specdec__stop_scan stop;
 } specdec__restoring;
 
-/* Appends the first bytes of t->token_text, as far as no stop string ends the answer. */
+/* Appends the first `count` bytes of t->token_text, up to a stop string that ends the answer. */
 static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t count)
 {
     const size_t out = r->known < count ? r->known : count;
@@ -58616,15 +58805,16 @@ static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t coun
     specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
 }
 
-/* Appends what is held back. */
+/* Appends the bytes that the scan for stop strings holds back. */
 static void specdec__restore_held(specdec__restoring *r)
 {
     if (!r->stop.stopped)
         specdec__restore_bytes(r->piece, specdec__stop_end(&r->stop, r->piece), r->bytes, r->room, r->length);
 }
 
-/* Appends a text's answer, and in their places those of its children. A stop string ends it, but not across a fork. */
-static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
+/* Appends a sequence's answer, with the answers of its children at their forks. A stop string ends an answer, but not
+   across a fork. */
+static void specdec__join_forks(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
     specdec__text_stream stream;
@@ -58647,7 +58837,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
             specdec__restore_held(&r);
-            specdec__restore(child, piece, bytes, room, length);
+            specdec__join_forks(child, piece, bytes, room, length);
             child = specdec_child(t, ++k);
         }
     }
@@ -58656,20 +58846,20 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     specdec__restore_held(&r);
 }
 
-static specdec_result specdec__call_restore(specdec *t, char *bytes, size_t room, size_t *length)
+static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
 
     if (result)
         return result;
     *length = 0;
-    specdec__restore(t, t->piece + t->freed, bytes, room, length);
+    specdec__join_forks(t, t->piece + t->freed, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);
 }
 
-/* The index of n-grams; NULL, and an error: the engine has none. */
+/* The engine's index of n-grams; NULL, and an error: it has none. */
 static specdec__ngram *specdec__seen(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -58682,7 +58872,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
-static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
@@ -58694,7 +58884,7 @@ static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t roo
     return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
-static specdec_result specdec__call_load_seen(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
@@ -58720,7 +58910,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
-                                     !specdec__stream_obeys(t, settings) ||
+                                     !specdec__stream_same_constraint(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
     specdec__engine_discard_children(t); /* children that fork later have the new settings */
@@ -58730,7 +58920,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
-    specdec__ahead_forget(t, t->count);
+    specdec__ahead_drop(t, t->count);
     specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
@@ -58743,13 +58933,13 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What of a sequence stays when it is prompted, and what is put behind that before the prompt: the part of an answer
-   that was handed out of the token in which a stop string begins, as tokens that lie behind the sequence. */
+/* What a prompt is appended to: the first tokens of the sequence, and tokens that lie behind the sequence in its
+   buffer. The latter spell the returned part of a token within which a stop string begins. */
 typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;
 
-/* All that was handed out. */
+/* The head that keeps all tokens that were returned. */
 static specdec__head specdec__whole_head(const specdec *t)
 {
     specdec__head head;
@@ -58759,14 +58949,14 @@ static specdec__head specdec__whole_head(const specdec *t)
     return head;
 }
 
-/* The last token of what stays; -1: there is none. */
+/* The last token of a head; -1: it is empty. */
 static int32_t specdec__head_last(const specdec *t, specdec__head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
 
-/* The tokens of a text behind `head`, straight into the engine's own token buffer, behind the head's own ones. special:
-   flags of the tokenizer; plain: see there. */
+/* Tokenises a text behind `head` into the sequence's token buffer, behind the head's own tokens. special: flags of the
+   tokenizer; plain: as for the tokenizer. */
 static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const char *text, size_t length, int special,
                                            const unsigned char *plain, int *read)
 {
@@ -58791,7 +58981,7 @@ static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const
     return result;
 }
 
-/* The same, and runs them. */
+/* Tokenises a text behind `head` and prefills its tokens. */
 static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
                                            const unsigned char *plain)
 {
@@ -58803,7 +58993,7 @@ static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const
     result = specdec__engine_replace(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
     if (!result)
         t->stats.prompt_tokens -= head.fresh;
-    return specdec__engine_uncancel(t, result);
+    return specdec__engine_end_cancel(t, result);
 }
 
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
@@ -58825,7 +59015,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 {
     specdec_result result = specdec__check_call(t, 1);
 
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
@@ -58834,7 +59024,7 @@ static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tok
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
@@ -58853,11 +59043,11 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     wanted.taps.layers = layers;
     wanted.taps.count = layer_count;
     wanted.taps.out = states;
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
-   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+/* For an answer that a stop string has ended: the index of the token in which the stop string begins, `back` bytes
+   before the answer's end. *part: the bytes of that token before the stop string, which are left in t->token_text. */
 static int specdec__cut_at(specdec *t, size_t back, size_t *part)
 {
     specdec__text_stream stream;
@@ -58884,8 +59074,8 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
-/* What of an answer stays that a stop string has ended: what was handed out. Of other answers: all. Errors: CONTEXT,
-   MEMORY. */
+/* The head that keeps the returned part of an answer which a stop string has ended; all of any other answer. Errors:
+   CONTEXT, MEMORY. */
 static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -58927,7 +59117,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-/* Makes sure that there is a token to hand out; with work = 0 without a step. */
+/* Decodes until a token is pending; work 0: without a step. */
 static specdec_result specdec__next_token(specdec *t, int work)
 {
     specdec_result result;
@@ -58937,7 +59127,8 @@ static specdec_result specdec__next_token(specdec *t, int work)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
     t->cancelled = 0;
     for (;;) {
-        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT && (gone = specdec__engine_slides(t)) > 0)
+        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT &&
+            (gone = specdec__engine_slide_count(t)) > 0)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
@@ -58955,7 +59146,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
         if (!result)
             result = specdec__engine_step(t->engine, t);
         if (result)
-            return specdec__engine_uncancel(t, result);
+            return specdec__engine_end_cancel(t, result);
     }
 }
 
@@ -58995,7 +59186,7 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     return SPECDEC_OK;
 }
 
-/* The next piece that is not empty, into t->piece. */
+/* Writes the next piece of text that is not empty to t->piece. */
 static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
@@ -59095,14 +59286,14 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
+    } else if ((t->handed_out < t->count && specdec__stream_needs_begin(&t->settings)) ||
                (t->count > count && specdec__constrained_is(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)
         t->failed = SPECDEC_OK;
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     return SPECDEC_OK;
 }
 
@@ -59191,7 +59382,7 @@ static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logp
     return SPECDEC_OK;
 }
 
-/* May these nodes hang below the text? */
+/* Checks nodes of the caller that are to be run behind a sequence. */
 static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, const int32_t *parents, int count)
 {
     const int vocab = t->model->vocab_size;
@@ -59209,7 +59400,7 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* The last token of a text, if there is one, becomes node 0 of a step that changes nothing of it. */
+/* Makes the last token of a sequence, if there is one, node 0 of a step that leaves the sequence unchanged. */
 static specdec_result specdec__nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
@@ -59218,7 +59409,7 @@ static specdec_result specdec__nodes_begin(specdec *t)
 
     specdec__engine_reroot(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+        result = specdec__engine_end_cancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (!result && t->handed_out) {
         c->tokens[0] = t->tokens[t->handed_out - 1];
         c->parents[0] = -1;
@@ -59226,7 +59417,7 @@ static specdec_result specdec__nodes_begin(specdec *t)
     return result;
 }
 
-/* Runs the n nodes of such a step. */
+/* Runs the n nodes of a step that leaves the sequence unchanged. */
 static specdec_result specdec__nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
@@ -59235,7 +59426,7 @@ static specdec_result specdec__nodes_run(specdec *t, int n)
 
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
-    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_sound(c, 0, n, &t->error);
     specdec__view_unreserve(&t->view, &c->kv);
@@ -59270,7 +59461,7 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Labels become chains behind the text, in nodes from 1 on. *nodes: how many nodes there are then. */
+/* Tokenises labels into chains behind the sequence's last token, in nodes from 1 on. *nodes: the number of nodes. */
 static specdec_result specdec__score_nodes(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -59300,7 +59491,7 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
     return SPECDEC_OK;
 }
 
-/* The log-probability of a token by a row of logits. */
+/* The log-probability of a token, from a row of logits. */
 static double specdec__score_token(const float *logits, int vocab, int32_t token, const specdec__kernels *kernels)
 {
     const float highest = kernels->largest(logits, vocab);
@@ -59347,8 +59538,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. last: the answer's last token. */
+/* Appends what the format has behind an answer and the sequence lacks: all of it if a limit or a stop string ended the
+   answer, else the part behind the end token. last: the answer's last token. */
 static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
@@ -59367,7 +59558,7 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
     specdec__chat_append(out, after + from, size - from, 0);
 }
 
-/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+/* Returns an error for messages that have more bytes than a prompt may have. */
 static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
 {
     const size_t most = t->engine->chat_bytes;
@@ -59381,8 +59572,8 @@ static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *m
     return SPECDEC_OK;
 }
 
-/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before,
-   which ended with the token `last`; -1: there is none. */
+/* Renders messages in the model's chat format, or by its template, behind the end of the turn before, whose last token
+   is `last`; -1: there is none. */
 static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
                                             specdec__chat_text *out)
 {
@@ -59400,7 +59591,7 @@ static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const spec
                                 &t->error);
 }
 
-/* Room for a rendered conversation, still empty. */
+/* The engine's buffer for a rendered conversation, empty. */
 static specdec__chat_text specdec__chat_room(const specdec *t)
 {
     specdec__chat_text out;
@@ -59449,14 +59640,14 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
 /* ---- Whole conversations. */
 
-/* What two ways to write tokens have in common at their beginnings. */
+/* How far two lists of tokens have the same bytes. */
 typedef struct specdec__common {
     int held, fresh; /* tokens of the one and of the other that spell the same */
 } specdec__common;
 
-/* Compares held[held_count] with fresh[fresh_count], byte by byte, but control tokens as tokens: a model may write a
-   text in other tokens than the tokenizer does. *common: the last place where both are at the end of a token. room: of
-   twice a token's bytes. */
+/* Compares held[held_count] with fresh[fresh_count] byte by byte, control tokens as tokens: a model may decode other
+   tokens than the tokenizer for the same bytes. *common: the last place that ends a token in both lists. room: twice
+   the bytes of a token. */
 static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
                                               const int32_t *fresh, int fresh_count, unsigned char *room,
                                               size_t longest)
@@ -59529,7 +59720,7 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
     return specdec__conversation_open(input->messages[input->count - 1].content, out, &t->error);
 }
 
-/* Where a call must follow, the prompt begins it: this text, of at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
+/* Appends to a prompt the beginning of a call that must follow, at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
 static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
                                                  size_t *begun)
 {
@@ -59555,7 +59746,7 @@ static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Puts a conversation in the place of what a sequence holds. */
+/* Replaces the tokens of a sequence by a conversation. */
 static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_input *input, specdec__arena *arena)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -59585,7 +59776,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
                                     (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
     result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
     if (result)
-        return specdec__engine_uncancel(t, result);
+        return specdec__engine_end_cancel(t, result);
     t->inside = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
@@ -59593,7 +59784,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     return SPECDEC_OK;
 }
 
-/* All of the scratch memory. */
+/* An arena over the engine's scratch memory. */
 static specdec__arena specdec__scratch_arena(const specdec *t)
 {
     specdec__arena arena;
@@ -59631,7 +59822,7 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Finds the control tokens that the model's marks within calls are written with: JSON and Python have none. */
+/* Sets the control tokens by which the model's format marks calls. JSON and Python calls have none. */
 static void specdec__part_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -59647,8 +59838,8 @@ static void specdec__part_marks(const specdec *t, specdec__masker *m)
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
-/* Within a call the sequence obeys settings.calls, from where its mark was written, behind it not. What is in stock was
-   decoded otherwise. */
+/* Switches the sequence's constraint: settings.calls within a call, from its mark on, and settings.constraint behind
+   it. Pending tokens were decoded by the other one, and are dropped. */
 static void specdec__part_obeys(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
@@ -59670,14 +59861,14 @@ static void specdec__part_obeys(specdec *t)
     if (t->handed_out < t->count)
         specdec__engine_discard_pending(t);
     t->in_call = s->started != 0;
-    specdec__stream_obey(t, &t->settings);
+    specdec__stream_set_constraint(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)
         specdec__part_marks(t, t->constrained.masker);
 }
 
-/* The next part. What was handed out of the answer as bytes is taken apart first. */
+/* Returns the next part of the answer. Bytes of the answer that were returned by other calls are split first. */
 static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
 {
     specdec_result result = specdec__check_call(t, part != NULL);
@@ -59848,7 +60039,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     return result;
 }
 
-/* The format of a conversation, and the bytes of what it writes. */
+/* Finds the chat format of a conversation, and counts the bytes of the rendered text. */
 static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
                                             specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
 {
@@ -59934,7 +60125,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Room that specdec_detokenize asks for: all tokens, and what the last of them may leave unfinished. */
+/* Bytes that specdec_detokenize needs: of all tokens, and of an unfinished character behind them. */
 static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count,
                                                int special, size_t *room, specdec_error *error)
 {
@@ -60040,7 +60231,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
     return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
 }
 
-/* A cursor at a caller's place in a file, between from and to: 0 stands for from. */
+/* A cursor at `place` in a file, which must lie in [from, to); 0 stands for from. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
@@ -60099,7 +60290,7 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     return !c.bad;
 }
 
-/* Where item i of a value lies; NULL when there is none, or when items are of no fixed size. */
+/* The address of item i of a value; NULL: there is none, or items have no fixed size. */
 static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
@@ -60163,7 +60354,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     return result;
 }
 
-/* What is public of a type; 0 and nothing when it is not known. */
+/* Fills in the public description of a quantisation type. Returns 0, and zeros, if the type is not known. */
 static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
@@ -60183,7 +60374,7 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
 {
-    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_stranger(number);
 
     if (!stranger || !type)
         return NULL;
@@ -60210,7 +60401,8 @@ int specdec_type_by_name(const char *name, specdec_type *type)
 
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
-/* The type of a number that whole blocks of values are asked of; NULL, and an error, when there is none such. */
+/* The quantisation type of a number, and the bytes of `values` values, which must be whole blocks; NULL, and an error,
+   otherwise. */
 static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes,
                                                    specdec_error *error)
 {
@@ -60310,7 +60502,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen;
-    if (m->mixing.kind)
+    if (specdec__mixing_is(&m->mixing))
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
     info->drafts = specdec__model_drafts(m);
@@ -60333,7 +60525,7 @@ SPECDEC__FOR_SPEED
 #if SPECDEC__CONSTRAINTS
 SPECDEC__FOR_SIZE
 
-/* Is a source such that it can be compiled? *size: bytes of its texts. */
+/* Checks the source of a constraint. *size: bytes of its strings. */
 static specdec_result specdec__constraint_check(const specdec_constraint_source *source, size_t *size,
                                                 specdec_error *error)
 {
@@ -60554,7 +60746,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
 SPECDEC__FOR_SPEED
 #else
 
-/* Without constraints. */
+/* Returns the error of a build without constraints. */
 static specdec_result specdec__no_constraints(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
@@ -60677,7 +60869,7 @@ const specdec_field *specdec_get_field(int i)
     return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
-/* The place of a text of some bytes in words, "a|b"; -1: it is none of them. */
+/* The index of a word in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word_of(const char *words, const char *text, size_t length)
 {
     int i;
@@ -60700,7 +60892,7 @@ static int specdec__field_word(const char *words, const char *text)
     return specdec__field_word_of(words, text, strlen(text));
 }
 
-/* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
+/* Parses decimal digits. Returns the address behind them; NULL: there are none, or the number is too large. */
 static const char *specdec__field_digits(const char *text, uint64_t *value)
 {
     const char *first = text;
@@ -60715,7 +60907,7 @@ static const char *specdec__field_digits(const char *text, uint64_t *value)
     return text == first ? NULL : text;
 }
 
-/* The number of a text such as -12. Returns 0 when it is none. */
+/* Parses an integer such as -12. Returns 0 if the text is none. */
 static int specdec__field_integer(const char *text, double *value)
 {
     const int negative = *text == '-';
@@ -60728,7 +60920,7 @@ static int specdec__field_integer(const char *text, double *value)
     return 1;
 }
 
-/* The number of a text such as 0.7 or 1e-3, whatever the locale says: of up to 15 digits the nearest. Returns 0 when it
+/* Parses a number such as 0.7 or 1e-3, in any locale, to the nearest double for up to 15 digits. Returns 0 if the text
    is none. */
 static int specdec__field_real(const char *text, double *value)
 {
@@ -60762,7 +60954,7 @@ static int specdec__field_real(const char *text, double *value)
     return digits && !*text;
 }
 
-/* Whether a number may be set. One so small that it would become 0, the default, may not. */
+/* Whether a field may have this value. A value that would become 0 as a float, which means the default, may not. */
 static int specdec__field_holds(const specdec_field *field, double value)
 {
     if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
@@ -60770,7 +60962,7 @@ static int specdec__field_holds(const specdec_field *field, double value)
     return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
 }
 
-/* Says what a field takes, which is not this text. */
+/* Returns an error that says which values a field takes. */
 static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
 {
     if (field->kind == SPECDEC_FIELD_POINTER)
@@ -60793,7 +60985,7 @@ static specdec_result specdec__field_refuse(const specdec_field *field, const ch
                          field->low > 0 ? ", or 0" : "", text);
 }
 
-/* One more string of a list. Returns 0 when there is no room, or it has too few or too many bytes. */
+/* Appends a string to a list of strings. Returns 0 if the list is full, or the string is empty or too long. */
 static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -60812,7 +61004,7 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
     return 0;
 }
 
-/* Words that ; separates become their places from 1 on. Returns 0 when one is unknown, or there are too many. */
+/* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
 static int specdec__field_sequence(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
@@ -60834,7 +61026,7 @@ static int specdec__field_sequence(const specdec_field *field, unsigned char *me
     return 1;
 }
 
-/* Copies a string, with zeros behind it. Returns 0 when it is too long. */
+/* Copies a string, and fills the rest of the member with zeros. Returns 0 if it is too long. */
 static int specdec__field_characters(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -60846,14 +61038,14 @@ static int specdec__field_characters(const specdec_field *field, unsigned char *
     return 1;
 }
 
-/* Sets an int, or an enumeration, which is as large. */
+/* Sets an int, or an enumeration, which has the same size. */
 static int specdec__field_put(unsigned char *member, int value)
 {
     memcpy(member, &value, sizeof value);
     return 1;
 }
 
-/* Sets the member of a field. Returns 0 when it does not take that text. */
+/* Parses a text and sets the member of a field. Returns 0 if the field does not take the text. */
 static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
 {
     double value = 0;
@@ -60900,7 +61092,7 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
     return 0;
 }
 
-/* Sets a field by name in a block of bytes, of which the first is number `from` of a configuration. */
+/* Sets a field by name in `block`, which holds the bytes of a configuration from offset `from` on. */
 static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
                                          specdec_error *error)
 {
@@ -61028,7 +61220,7 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
-/* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
+/* X(name, largest value). Floats are stored as bits; those of sampling are checked like a caller's. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
     X(COUNT, 1u << 24)        /* tokens */ \
@@ -61097,7 +61289,7 @@ typedef struct specdec__saved {
     uint32_t field[SPECDEC__SAVE_FIELD_COUNT];
 } specdec__saved;
 
-/* A hash of some bytes of a tensor: of its beginning, its middle and its end. */
+/* Updates a hash by bytes of a tensor: of its beginning, its middle and its end. */
 static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *tensor)
 {
     const size_t count = tensor->size < SPECDEC__SAVE_SAMPLES ? tensor->size : SPECDEC__SAVE_SAMPLES;
@@ -61108,8 +61300,8 @@ static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *t
     return specdec__hash(hash, tensor->data + last, count);
 }
 
-/* By what a file is known to be of this model: a hash of its vocabulary, of the keys of its architecture, of every
-   tensor's name, type and shape, and of some of its bytes. So another fine-tune of the same model is told apart. */
+/* A hash that identifies the model of a file: of its vocabulary, the keys of its architecture, each tensor's name, type
+   and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
 static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
@@ -61135,13 +61327,13 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
     return hash;
 }
 
-/* Where the keys of a span begin. */
+/* The first token whose keys of a span are saved. */
 static int specdec__save_from(const specdec__saved *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
 
-/* The bytes of a file with these fields; SIZE_MAX: more than all memory. */
+/* The bytes of a file with these fields; SIZE_MAX: more than a size_t can hold. */
 static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
@@ -61153,12 +61345,12 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS])
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
 
-/* Whether RoPE is that of long contexts. */
+/* Whether the sequence uses the RoPE factors of long contexts. */
 static uint32_t specdec__save_long(const specdec *t)
 {
     const specdec__context *c = &t->engine->target;
@@ -61166,7 +61358,7 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
-/* How settings become fields. */
+/* Stores settings in fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
@@ -61193,10 +61385,11 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
     field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
     others = *s;
-    specdec__sample_words(&others, field + SPECDEC__SAVE_NAMED, 0);
+    specdec__sample_convert_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
-/* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
+/* Sets settings from fields; stops: the saved stop strings. Biases are not changed. Returns 0 if the stop strings do
+   not agree with the fields. */
 static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
@@ -61227,12 +61420,12 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
     settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
     settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
-    specdec__sample_words(s, field + SPECDEC__SAVE_NAMED, 1);
+    specdec__sample_convert_words(s, field + SPECDEC__SAVE_NAMED, 1);
     return 1;
 }
 
-/* Which keys of a text are saved: those before the last token, which becomes a root again. None where pages that a
-   window needs have gone. */
+/* Sets the fields that say which keys of a sequence are saved: those before the last token, which becomes a root again.
+   None if pages of a sliding window that they need are free already. */
 static void specdec__save_keys(const specdec *t, uint32_t *field)
 {
     const specdec__kv *kv = &t->engine->target.kv;
@@ -61240,7 +61433,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
     const int point = specdec__state_find(&t->view.state, keys);
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
@@ -61250,7 +61443,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->at[0].start : 0);
 }
 
-/* What the file of a text says of it. held: the bytes that may begin a stop string. */
+/* Sets the fields of a sequence's file. held: receives the bytes that may begin a stop string. */
 static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsigned char *held)
 {
     specdec__stop_scan stop = t->stop;
@@ -61283,7 +61476,7 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     specdec__save_settings(&t->settings, field);
 }
 
-/* Writes the file of a text. */
+/* Writes the file of a sequence. */
 static void specdec__save_write(const specdec *t, const specdec__saved *saved, const unsigned char *held,
                                 unsigned char *data)
 {
@@ -61310,14 +61503,14 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS]) {
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
     specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
 }
 
-/* Refuses a call on a text as specdec__check_call does, and where such calls are left out. */
+/* As specdec__check_call; also an error in a build without saving. */
 static specdec_result specdec__save_check(specdec *t, int given)
 {
     specdec_result result = specdec__check_call(t, given);
@@ -61353,7 +61546,7 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
     return SPECDEC_OK;
 }
 
-/* Is data[size] whole, and of this model? */
+/* Whether data[size] is a complete file of this model. */
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
@@ -61402,14 +61595,14 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
-/* The hash of a saved text's constraint; 0: there is none. */
+/* The hash of a saved sequence's constraint; 0: it has none. */
 static uint64_t specdec__load_hash(const uint32_t *field)
 {
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
 
-/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
-   a scan for the stop strings. */
+/* Checks that a sequence can be loaded: its tokens and settings are valid, and the cache has pages for it. *stop: a
+   scan for its stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
                                          const specdec_settings *settings, specdec__stop_scan *stop)
 {
@@ -61439,7 +61632,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
     return SPECDEC_OK;
 }
 
-/* An empty text becomes what the file says: its tokens, their keys and values. */
+/* Sets the tokens of an empty sequence from a file, and their keys and values. */
 static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const unsigned char *tokens)
 {
     specdec__kv *kv = &t->engine->target.kv;
@@ -61459,15 +61652,16 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.position = keys;
     specdec__view_settle(&t->view, kv);
 }
 
-/* Its forks. Places are not saved: those by the fork token are the last tokens of that kind; a rule's are not known. */
+/* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a
+   fork hook are not known. */
 static void specdec__load_forks(specdec *t, int forks)
 {
     const specdec__engine *e = t->engine;
@@ -61481,13 +61675,13 @@ static void specdec__load_forks(specdec *t, int forks)
             t->fork_places[t->placed++] = at + 1;
 }
 
-/* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
-   string: these are looked at again. */
+/* Sets the rest of a loaded sequence. held: its bytes that are ready to be returned, then those that may begin a stop
+   string, which are scanned again. */
 static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop, const unsigned char *held)
 {
     int i;
 
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     t->answer_from = (int)field[SPECDEC__SAVE_ANSWER_FROM];
     t->slid = (int)field[SPECDEC__SAVE_SLID];
     t->from_row = (int)field[SPECDEC__SAVE_FROM_ROW];
@@ -61557,8 +61751,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A call begins on an engine. Returns 0, and touches nothing, where it must not: another thread is inside, or the call
-   comes from one of the engine's own hooks, or the engine has ended. */
+/* Begins a call on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in a call, the
+   call comes from one of the engine's own hooks, or the engine has ended. */
 static SPECDEC__NOINLINE int specdec__enter(specdec *t)
 {
     int seen = 0;
@@ -61566,14 +61760,15 @@ static SPECDEC__NOINLINE int specdec__enter(specdec *t)
     return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
 }
 
+/* Ends a call on an engine; returns `result`. */
 static specdec_result specdec__leave(specdec *t, specdec_result result)
 {
     SPECDEC__STORE(&t->engine->busy, 0);
     return result;
 }
 
-/* The same for calls that prompt. A cancellation that has come before them was too late for what it was meant for: it
-   ends nothing, unless the call fails and so changes nothing. */
+/* As specdec__enter, for calls of prompts. A cancellation made before such a call was meant for an earlier call: it is
+   cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
 {
     if (!specdec__enter(t))
@@ -61584,6 +61779,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
     return 1;
 }
 
+/* Ends a call of a prompt; returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
 {
     if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
@@ -61612,19 +61808,19 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
 
 specdec_result specdec_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_join_forks(t, bytes, room, length))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_history(t, data, room, bytes))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_load_history(specdec *t, const void *data, size_t size)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_history(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_set(specdec *t, const specdec_settings *settings)
@@ -61771,7 +61967,7 @@ void specdec_drop_prefixes(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_forget(t, t->count); /* ends what a lane does */
+    specdec__ahead_drop(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept; i++)
         specdec__engine_drop_kept(t->engine, i);
     specdec__leave(t, SPECDEC_OK);
@@ -61783,7 +61979,7 @@ void specdec_deinit(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_forget(t, 0);
+    specdec__ahead_drop(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
         t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
@@ -62678,6 +62874,8 @@ SPECDEC__LANE_INLINE void X(recur_of)(const specdec__recurrence *r, int corrects
 /* An update of a recurrent layer's head. */
 SPECDEC__LANE void X(recur)(const specdec__recurrence *r)
 {
+    if (!SPECDEC__RECURRENT)
+        return;
     if (r->corrects && r->query)
         X(recur_of)(r, 1, 1);
     else if (r->corrects)
