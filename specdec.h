@@ -3529,7 +3529,7 @@ typedef struct specdec__quant_type {
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
     uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2), of two
                            bits in [-1, 2] */
-    uint16_t has_minimum; /* it has no more than 5 bits then */
+    uint16_t has_minimum; /* a code has no more than 5 bits then: sums of wider codes know no minimums */
     specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
@@ -34696,7 +34696,8 @@ typedef struct specdec__layer {
    bit i % PERIOD of OTHERS is set. */
 enum {
     SPECDEC__NO_TRAIT,       /* ends a row */
-    SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    SPECDEC__NEOX,           /* RoPE turns pairs (i, i + dim/2), as in most models; otherwise (2i, 2i + 1), for which
+                                converters have reordered Llama's rows of queries and keys */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
     SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
