@@ -43364,8 +43364,8 @@ enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) }
 
 SPECDEC__FOR_SIZE
 
-/* These members become word[SPECDEC__SAMPLE_WORDS], or the words members (loads). Words of text are little-endian, so
-   that they are the same bytes everywhere. */
+/* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or back (loads 1). Strings become little-endian
+   words, so that their bytes are the same on all machines. */
 static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
@@ -43394,7 +43394,7 @@ static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, u
 
 SPECDEC__FOR_SPEED
 
-/* What seed and position contribute to the noise; the same for every token of a row. */
+/* The part of the noise that depends on seed and position only; the same for all tokens of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
     uint64_t key = specdec__mix(seed + 0x9e3779b97f4a7c15u);
@@ -43402,7 +43402,8 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
     return specdec__mix(key ^ specdec__mix(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
 }
 
-/* 32 random bits, the same on every machine. Token ids are below 2^31; the upper half serves uniform numbers. */
+/* 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below 2^31;
+   uniform numbers use the ids above. */
 static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
 {
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
@@ -43433,13 +43434,13 @@ double specdec_uniform_next(specdec_uniform *source)
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
-/* Order of candidates: the higher logit first, then the lower token. */
+/* The order of candidates: the higher logit first, then the lower token. */
 SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidate b)
 {
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* The same, or where there is a center: the logit that is nearer to it first. */
+/* As specdec__sample_before, or, with a center, the logit nearer to it first. */
 SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
 {
     float from_a, from_b;
@@ -43485,8 +43486,7 @@ SPECDEC__INLINE float specdec__sample_clean(float logit)
     return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
 }
 
-/* Puts a candidate into the sorted list best[held] of at most k; when the list is full, its last one falls out. Returns
-   how many are held. */
+/* Inserts a candidate into the sorted list best[held], of which the k best are kept. Returns the new count. */
 static int specdec__sample_insert(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
@@ -43500,7 +43500,7 @@ static int specdec__sample_insert(specdec_candidate *best, int held, int k, spec
 }
 
 /* The most noise that these bits can give: ln 2 (rounded up to 710/1024, so that the product is exact) for each leading
-   one and one more. */
+   1 bit, and once more. */
 SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
@@ -43539,7 +43539,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     return held;
 }
 
-/* The one token that (seed, position) chooses among the candidates; with greedy candidates the best one. */
+/* The token that (seed, position) chooses among candidates; the best one if they are greedy. */
 static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates *candidates, uint64_t seed,
                                                        uint64_t position)
 {
@@ -43550,9 +43550,8 @@ static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates 
     return best.token;
 }
 
-/* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would
-   give, but for the shift of the logits. Runs of tokens of which none can be among them are passed over. Returns how
-   many. */
+/* The k best tokens of a row, best first, without memory for a list: as samplers at temperature 0 without penalties,
+   but logits are not shifted. Groups of tokens that cannot be among them are skipped. Returns how many. */
 static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab,
                                                   int k, specdec_candidate *best)
 {
@@ -43619,7 +43618,7 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
 #define SPECDEC__SAMPLER_CHAIN   16   /* samplers of a list */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* which has no name in lists */
 
-/* What samplers go by besides the candidates. */
+/* The arguments of samplers, besides the candidates. */
 typedef struct specdec__sampler_input {
     const specdec_sampling *sampling;
     const specdec__vocab *vocab; /* whose tokens have characters; NULL: nothing breaks repetitions */
@@ -43631,7 +43630,7 @@ typedef struct specdec__sampler_input {
 
 SPECDEC__FOR_SIZE
 
-/* A member of sampling, or what it stands for where it is 0. */
+/* The value of a setting, or its default where it is 0. */
 SPECDEC__INLINE float specdec__sampler_or(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
@@ -43646,7 +43645,7 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
            s->presence_penalty > 0.0f;
 }
 
-/* Takes the penalties from a token that is in the window so many times. */
+/* A logit with the penalties of a token that occurs `times` times in the window. */
 static float specdec__sampler_penalised(const specdec_sampling *s, float logit, int32_t times)
 {
     const float penalty = specdec__sampler_or(s->repetition_penalty, 1.0f);
@@ -43656,7 +43655,8 @@ static float specdec__sampler_penalised(const specdec_sampling *s, float logit, 
     return taken < 0.0f || taken > 0.0f ? specdec__sample_clean(logit - taken) : logit;
 }
 
-/* marks (size) are room; those of tokens of the text are used. */
+/* Subtracts repetition, frequency and presence penalties from the row's logits of tokens in the window. marks (size):
+   counters of tokens, scratch. */
 static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const int window = in->sampling->repetition_window ? in->sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
@@ -43682,7 +43682,7 @@ static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, f
 
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
-/* Whether a token has one of the characters that end repetitions. */
+/* Whether a token has one of the characters that end a repetition. */
 static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
@@ -43702,7 +43702,7 @@ static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t tok
     return 0;
 }
 
-/* The largest length that changes anything: powers beyond are infinite. */
+/* The longest repetition whose penalty is finite. */
 static int specdec__sampler_dry_limit(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
@@ -43713,7 +43713,7 @@ static int specdec__sampler_dry_limit(const specdec_sampling *s, int allowed)
                : specdec__max_int(allowed, SPECDEC__SAMPLE_REPEAT);
 }
 
-/* What is taken from a token that would lengthen a repetition of so many tokens. */
+/* The penalty of a token that would lengthen a repetition of `length` tokens. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
@@ -43722,7 +43722,8 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
 }
 
-/* DRY: https://github.com/oobabooga/text-generation-webui/pull/5677. marks (size) are room. */
+/* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from tokens that would
+   lengthen a repetition. marks (size): scratch. */
 static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
@@ -43769,7 +43770,7 @@ static int specdec__sampler_xtc_on(const specdec_sampling *s) { return s->xtc_pr
 static int specdec__sampler_mirostat_on(const specdec_sampling *s) { return s->mirostat_tau > 0.0f; }
 SPECDEC__FOR_SPEED
 
-/* Dividing by 1 changes nothing. */
+/* Whether the temperature is not 1. */
 static int specdec__sampler_temperature_on(const specdec_sampling *s)
 {
     return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
@@ -43801,7 +43802,7 @@ static double specdec__sampler_total(const specdec_candidate *items, int count, 
     return total;
 }
 
-/* Keeps the candidates that are at least `least` above the best (which is below 0). */
+/* Keeps the candidates whose logit is at least that of the best plus `least` (which is below 0). */
 static int specdec__sampler_least(specdec_candidate *items, int count, float least)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43813,8 +43814,8 @@ static int specdec__sampler_least(specdec_candidate *items, int count, float lea
     return kept;
 }
 
-/* Keeps the first candidates, by center or by logit, that hold `wanted` of e^(logit - best), or more than that; leaves
-   them sorted. */
+/* Keeps the first candidates, by distance from center or by logit, until their sum of e^(logit - best) reaches `wanted`
+   (more 1: exceeds it); leaves them sorted. */
 static int specdec__sampler_share(specdec_candidate *items, int count, const float *center, double wanted, int more)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43835,7 +43836,7 @@ static int specdec__sampler_share(specdec_candidate *items, int count, const flo
     }
 }
 
-/* Tang et al. 2024, arXiv 2411.07641. */
+/* Keeps the candidates within n standard deviations of the best logit: Tang et al. 2024, arXiv 2411.07641. */
 static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43869,8 +43870,8 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
     return in->sampling->top_k;
 }
 
-/* Meister et al. 2022, arXiv 2202.00666: with the mean m of x = log p, -x is nearest the entropy where x is nearest
-   m. */
+/* Keeps the candidates of typical surprise: Meister et al. 2022, arXiv 2202.00666. With the mean m of x = log p, -x is
+   nearest to the entropy where x is nearest to m. */
 static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43881,7 +43882,8 @@ static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_ca
     return specdec__sampler_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
 }
 
-/* Holtzman et al. 2019, arXiv 1904.09751. */
+/* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
+   1904.09751. */
 static int specdec__sampler_mass(specdec_candidate *items, int count, float top_p)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43898,14 +43900,14 @@ static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_cand
     return specdec__sampler_mass(items, count, in->sampling->top_p);
 }
 
-/* Nguyen et al. 2024, arXiv 2407.01082. */
+/* Keeps the candidates of at least min_p times the best one's probability: Nguyen et al. 2024, arXiv 2407.01082. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     return specdec__sampler_least(items, count, specdec__log(in->sampling->min_p));
 }
 
-/* XTC: https://github.com/oobabooga/text-generation-webui/pull/6335. Removes all that are better than the last one of
-   those that are probable enough. */
+/* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
+   above the threshold except the least probable of them. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const double threshold = (double)specdec__sampler_or(in->sampling->xtc_threshold, 0.1f);
@@ -43936,7 +43938,7 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
     return kept;
 }
 
-/* The temperature, which goes with the entropy where it has a range: Zhang et al. 2024, arXiv 2403.14541. */
+/* The temperature; where it has a range, it depends on the entropy: Zhang et al. 2024, arXiv 2403.14541. */
 static float specdec__sampler_heat(const specdec_sampling *s, const specdec_candidate *items, int count)
 {
     const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
@@ -43971,7 +43973,8 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
     return count;
 }
 
-/* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best, and those of at most so much surprise. */
+/* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best candidate, and those whose surprise is within the
+   limit. */
 static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -44008,7 +44011,7 @@ static const struct specdec__sampler {
 
 SPECDEC__FOR_SIZE
 
-/* The samplers that do something, in their order: chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
+/* Writes the samplers that are switched on, in their order, to chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
 static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chain)
 {
 #define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
@@ -44025,7 +44028,7 @@ static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chai
     return count;
 }
 
-/* Do biases or samplers change logits of a row before anything is left out? */
+/* Whether biases or samplers change logits of a row before candidates are left out. */
 static int specdec__sample_alters(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -44033,8 +44036,8 @@ static int specdec__sample_alters(const specdec_sampling *s)
     return s->bias_count > 0 || (specdec__sampler_chain(s, chain) && specdec__samplers[chain[0]].alter);
 }
 
-/* Is anything cut off before a token is drawn, or is the temperature a function of what is there? A constraint then
-   comes first. */
+/* Whether a sampler leaves out candidates, or the temperature depends on them: then a constraint has to be applied
+   first. */
 static int specdec__sample_filters(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -44062,7 +44065,7 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
     return SPECDEC_OK;
 }
 
-/* Refuses samplers that there are not, and one that is named twice. */
+/* Returns an error for a list of samplers with an unknown one, or with one twice. */
 static specdec_result specdec__sample_check_list(const specdec_sampling *s, specdec_error *error)
 {
     int i, j;
@@ -44119,15 +44122,15 @@ SPECDEC__FOR_SPEED
 
 /* --- a list of candidates in place of a row ---------------------------------------------------------------------- */
 
-/* The row of floats in the second half of items (size); a list that is written from the first token on in its place
-   never reaches what is still to be read. The first half is room for as many integers. */
+/* A row of floats in the second half of items (size). A list that is written from the first item on never overwrites a
+   float before it was used. The first half has memory for `size` integers. */
 SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits there, with biases and with what the first samplers of a chain change. Returns how many of
-   these those are. */
+/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of a chain
+   that change rows. Returns how many of these there are. */
 static int specdec__sampler_alter(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
                                   const unsigned char *chain, int length)
 {
@@ -44148,8 +44151,8 @@ static int specdec__sampler_alter(const specdec__sampler_input *in, const float 
     return i;
 }
 
-/* The row becomes a list, without what has probability 0 and shifted so that the best logit is 0. Returns how many,
-   >= 1. */
+/* Turns the row into a list, without tokens of probability 0, shifted so that the best logit is 0. Returns how many, >=
+   1. */
 static int specdec__sampler_list(specdec_candidate *items, int size)
 {
     const float *row = specdec__sampler_row(items, size);
@@ -44177,7 +44180,7 @@ static int specdec__sampler_list(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* And back, for samplers that change rows behind others. */
+/* Turns a list into a row again, for samplers that change rows behind others that leave out candidates. */
 static void specdec__sampler_unlist(specdec_candidate *items, int count, int size)
 {
     float *row = specdec__sampler_row(items, size);
@@ -44202,7 +44205,7 @@ static void specdec__sampler_unlist(specdec_candidate *items, int count, int siz
     }
 }
 
-/* The samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
+/* Applies the samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
 static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned char *chain, int length,
                                 specdec_candidate *items, int count)
 {
@@ -44226,7 +44229,7 @@ static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned
     return count;
 }
 
-/* A row of logits becomes candidates. */
+/* Turns a row of logits into candidates. */
 static void specdec__sample_list(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -44265,13 +44268,13 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SETTLE_LEADERS 16 /* rows with the highest bounds, of which the logits are looked at first */
-#define SPECDEC__SETTLE_PAUSE 128  /* steps that are read whole behind others whose bounds did not help, at most */
-#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all rows are read */
-#define SPECDEC__SETTLE_RUN 256    /* bounds that are passed over together */
-#define SPECDEC__SETTLE_SHARE 8    /* more than one row in so many: all are read */
+#define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest bounds, whose logits are computed first */
+#define SPECDEC__SETTLE_PAUSE 128  /* steps without bounds after a step whose bounds did not help, at most */
+#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all logits are computed */
+#define SPECDEC__SETTLE_RUN 256    /* bounds that are skipped together by their largest */
+#define SPECDEC__SETTLE_SHARE 8    /* if more than one token in so many is found, all logits are computed */
 
-/* Tokens whose logits are read in any case, as the sampler alters them. */
+/* Tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
     const void *tokens; /* int32_t each, */
     size_t apart;       /* so many bytes */
@@ -44286,7 +44289,7 @@ static int32_t specdec__settle_token(const specdec__settle_list *list, int i)
     return token;
 }
 
-/* A row that is being settled. */
+/* A row of bounds that is turned into logits. */
 typedef struct specdec__settling {
     specdec__context *context;
     float *row;               /* (vocab): bounds; those of what was found become -infinity */
@@ -44295,19 +44298,18 @@ typedef struct specdec__settling {
     int count, most;          /* of them; more than `most` would take longer than to read all */
 } specdec__settling;
 
-/* What a chain of samplers needs of a row. */
+/* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
     int k;             /* the k largest logits; 0: all */
     int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
     int altered;       /* the tokens that may be altered are among so many last of the text */
     float temperature;
     float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
-    const uint32_t *allowed; /* a bit for each token that may follow; NULL: all may */
+    const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;
 
-/* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
-   first, then, unless the best is wanted, top-k: what comes behind that sees its list only; or nothing but the
-   temperature. */
+/* What settings need of a row, in a sequence of `count` tokens. Possible chains: penalties and DRY, which alter tokens
+   of the sequence only, may come first; then top-k, unless the best token is wanted; or nothing but the temperature. */
 static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
@@ -44340,7 +44342,7 @@ static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int
     return need;
 }
 
-/* Reads the logits of what was found from number `from` on; their bounds are done with. */
+/* Computes the logits of found tokens from index `from` on; their bounds become -infinity. */
 static void specdec__settle_read(specdec__settling *w, int from)
 {
     int i;
@@ -44350,7 +44352,8 @@ static void specdec__settle_read(specdec__settling *w, int from)
     specdec__screen_read(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Scales bounds [from, end) as logits are, which keeps their order. Returns 0 if any is no number, or too large. */
+/* Applies the scale of logits to bounds [from, end), which keeps their order. Returns 0 if one is no number, or too
+   large. */
 static int specdec__settle_scale(specdec__settling *w, int from, int end)
 {
     const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
@@ -44365,7 +44368,7 @@ static int specdec__settle_scale(specdec__settling *w, int from, int end)
     return good;
 }
 
-/* Bounds [from, end) of tokens that may not follow become -infinity. */
+/* Sets bounds [from, end) of forbidden tokens to -infinity. */
 static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed, int from, int end)
 {
     int i;
@@ -44375,8 +44378,8 @@ static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed
             w->row[i] = specdec__float_from_bits(0xff800000u);
 }
 
-/* Finds the `leaders` highest bounds of tokens that may follow, best first; fewer, if these are all. Returns 0 if any
-   bound is no number, or too large. */
+/* Finds the `leaders` allowed tokens with the highest bounds, best first. Returns 0 if a bound is no number, or too
+   large. */
 static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_t *allowed)
 {
     specdec_candidate candidate;
@@ -44402,9 +44405,9 @@ static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_
     return w->count > 0;
 }
 
-/* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
-   for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
-   rounded. Below all bounds when fewer than k were found. */
+/* The lowest bound that matters: a lower one is below the k-th largest of the found logits (without those of lists),
+   also after the largest logit, at most `highest`, was subtracted from both and the results rounded. Below all bounds
+   if fewer than k were found. */
 static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
                                    const specdec__settle_list *lists, int list_count)
 {
@@ -44429,7 +44432,7 @@ static float specdec__settle_least(const specdec__settling *w, const specdec__se
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
-/* Finds the tokens of lists. Returns 0 when there are too many. */
+/* Finds the tokens of lists. Returns 0 if there are too many. */
 static int specdec__settle_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
 {
     int l, i;
@@ -44448,7 +44451,7 @@ static int specdec__settle_lists(specdec__settling *w, const specdec__settle_lis
     return 1;
 }
 
-/* Finds all whose bounds reach `least`. Returns 0 when there are too many. */
+/* Finds all tokens whose bounds are at least `least`. Returns 0 if there are too many. */
 static int specdec__settle_reach(specdec__settling *w, float least)
 {
     int i = 0, end;
@@ -44467,8 +44470,8 @@ static int specdec__settle_reach(specdec__settling *w, float least)
     return 1;
 }
 
-/* Finds all that noise could lift to the best. The largest logit is known, and all bounds are below it. The steps of
-   rounding are those of specdec__row_top, each of which keeps the order. */
+/* Finds all tokens that noise could lift to the best one. The largest logit is found already. Rounds like
+   specdec__row_top, each step of which keeps the order. */
 static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t noise)
 {
     specdec_candidate best, candidate;
@@ -44504,7 +44507,8 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
     return 1;
 }
 
-/* Finds the logits of a row among which the sampler chooses. Returns 0 when all are to be read. */
+/* Finds the tokens among which the sampler chooses, and computes their logits. Returns 0 if all logits of the row are
+   needed. */
 static int specdec__settle_find(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
                                 const specdec__settle_list *lists, int list_count)
 {
@@ -44530,7 +44534,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     return 1;
 }
 
-/* All logits of the last step are made. */
+/* Computes all logits of the last step. */
 static void specdec__settle_whole(specdec__context *c)
 {
     c->screen.asked = SPECDEC__SCREEN_LOGITS;
@@ -44539,10 +44543,9 @@ static void specdec__settle_whole(specdec__context *c)
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
 }
 
-/* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
-   choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
-   found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
-   made. */
+/* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
+   all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found (vocab): scratch;
+   lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
 static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec__settle_need *need,
                                             uint64_t noise, const specdec__settle_list *lists, int list_count,
                                             specdec_candidate *found)
@@ -45802,7 +45805,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
 #define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
 
-/* What followed a context. */
+/* The most probable tokens behind a context. */
 typedef struct specdec__recycled {
     uint32_t tag;                            /* of the context */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
@@ -45814,7 +45817,7 @@ typedef struct specdec__recycling {
     uint32_t count;             /* a power of two; 0: nothing is kept */
 } specdec__recycling;
 
-/* Takes the table's memory from an arena: of at least so many entries, if any. */
+/* Takes a table of at least `entries` entries (0: none) from an arena. */
 static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
 {
     for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
@@ -45824,7 +45827,7 @@ static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *aren
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
 
-/* The place of a context of n tokens, tail[0] being its newest, and its tag there. */
+/* The entry for a context of n tokens (tail[0] is the newest), and the tag that it must have. */
 static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, const int32_t *tail, int n, uint32_t *tag)
 {
     uint64_t hash = (uint64_t)n;
@@ -45836,7 +45839,7 @@ static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, co
     return &r->entries[(uint32_t)hash & (r->count - 1)];
 }
 
-/* What followed the longest context that is in the table, of the known tokens of tail; NULL: none is. *length: its
+/* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
    tokens. */
 static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
                                                       int *length)
@@ -45853,8 +45856,8 @@ static const specdec__recycled *specdec__recycle_find(const specdec__recycling *
     return NULL;
 }
 
-/* Keeps what a row of logits (vocab) says about what follows tail (known tokens). A logit that is not known is
-   -infinity or no number. heat: the temperature; 0: greedy. */
+/* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
+   are -infinity or NaN. heat: the temperature; 0: greedy. */
 static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, int known,
                                   const specdec__kernels *kernels, const float *logits, int vocab, float heat)
 {
@@ -45889,18 +45892,19 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
 #define SPECDEC__NGRAM_WIDTH       16  /* continuations considered a node, and a context */
-#define SPECDEC__NGRAM_LIST        64  /* those of all contexts together */
-#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_LIST        64  /* continuations of all contexts together */
+#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context that are compared, newest first */
 #define SPECDEC__NGRAM_ROWS        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
 #define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_LATER       5   /* of these: longer contexts offer other tokens */
-#define SPECDEC__NGRAM_STREAKS     3     /* a source is trusted more, the more tokens in a row were foreseen */
-#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
-#define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
+#define SPECDEC__NGRAM_LATER       5   /* the kind: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_STREAKS     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count, at most; older ones lose weight */
+#define SPECDEC__NGRAM_END        (-1) /* in place of a token: the end of a sequence */
 #define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
 
-/* A run of tokens that occurs in the texts. Indices of runs; -1: none. Run 0 is the empty one. */
+/* A run of tokens that occurs in sequences. parent, suffix, child and chain are indices of runs; -1: none. Run 0 is
+   empty. */
 typedef struct specdec__ngram_run {
     int32_t token;  /* its last token */
     int32_t parent; /* the run without its last token */
@@ -45914,33 +45918,34 @@ typedef struct specdec__ngram_run {
     int32_t chain; /* next in the hash bucket */
 } specdec__ngram_run;
 
-/* A node that the tree may get. */
+/* A node that may be added to the tree. */
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
     int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
-    int32_t streak; /* of likeliest tokens that the path ends with */
-    int32_t order; /* of making; settles equal probabilities */
+    int32_t streak; /* tokens at the path's end that were each the most probable one */
+    int32_t order; /* a serial number; of equal probabilities the lower one comes first */
 } specdec__ngram_offer;
 
-/* How often a source was right, of how many times that it was asked. Sources are the root's row (0), contexts of so
-   many tokens, and rows behind contexts of one token and of more. Evidence: the context had one continuation, once,
-   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens.
-   Streaks: of the tokens before, none, the last one to three or more were what had been thought likeliest. */
+/* How often a source of continuations was right, and how often it was asked. Sources: the target's row in the root's
+   place (0), contexts by their length, and rows behind contexts of one token, and of more. Counts are separate by
+   evidence: the context has one continuation, seen once, twice, or more often; several, of which one has at least half;
+   several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
+   each the source list's most probable one. */
 typedef struct specdec__ngram_trust {
     float right, tried;
 } specdec__ngram_trust;
 
-/* Where a continuation is looked for: behind a path. */
+/* A path behind which continuations are searched. */
 typedef struct specdec__ngram_place {
-    int32_t run; /* the longest run that the path ends with, and that may be continued */
-    int streak;  /* tokens in a row, up to here, that had been thought likeliest */
-    int root;    /* 1: behind the text's last token */
+    int32_t run; /* the longest run at the path's end that can be continued */
+    int streak;  /* tokens at the path's end that were each the most probable one */
+    int root;    /* 1: the path is the root alone */
     int known;   /* tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
 } specdec__ngram_place;
 
-/* Tokens that may follow, by the source of each: those of a stage add up to a share of 1, if all are listed. */
+/* A list of continuations. The shares of one stage, the tokens of one source, add up to 1 if all are listed. */
 typedef struct specdec__ngram_item {
     int32_t token;
     float share, probability;
@@ -45953,23 +45958,23 @@ typedef struct specdec__ngram_list {
         int end; /* in items */
     } stages[SPECDEC__NGRAM_SOURCES];
     int count, stage_count;
-    int streak; /* which trust counts */
+    int streak; /* the index of the streak in the counts of trust */
 } specdec__ngram_list;
 
-/* What a tree shall be like. */
+/* The limits of a tree. */
 typedef struct specdec__ngram_wish {
     int n, d;      /* nodes and levels, at most */
-    float least;   /* nodes are likelier than that */
-    int coupled;   /* the target chooses with noise, by this seed */
+    float least;   /* nodes are more probable than this */
+    int coupled;   /* 1: the target chooses with noise, of the seed */
     uint64_t seed;
 } specdec__ngram_wish;
 
-/* A live text's place in the index, which counts text[from .. length). An empty place is free for the next text. */
+/* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's: what was counted stays as it is until it is taken back */
+    const int32_t *text; /* the caller's; counted tokens must not change until they are removed */
     int from, length;
-    int streak, streak_at; /* tokens in a row that had been thought likeliest, where the text was so long */
-    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run that is the text's last k tokens */
+    int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
+    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
 } specdec__ngram_reader;
 
 /* How large an index is. */
@@ -45977,13 +45982,13 @@ typedef struct specdec__ngram_size {
     int capacity;  /* runs: a token of text needs up to context + 1, of 40 bytes and a bucket each */
     int context;   /* tokens, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
     int max_nodes; /* of a tree */
-    int readers;   /* live texts */
+    int readers;   /* live sequences */
     int history;   /* tokens kept of texts that have ended, each text's end taking one more; 0: none */
-    int recycled;  /* contexts for which it is kept what the target found likeliest; 0: none */
+    int recycled;  /* contexts whose most probable tokens by the target are stored; 0: none */
 } specdec__ngram_size;
 
-/* The index. It counts the history and what its readers have, each run as often as it occurs in these. With one text
-   and no history, runs are made and removed in stack order, so a rewind leaves no trace. */
+/* The index. It counts how often each run occurs in the history and in the readers' sequences. With one sequence and no
+   history, runs are added and removed in stack order, so a rewind restores the former state. */
 typedef struct specdec__ngram {
     specdec__ngram_run *runs;       /* [size.capacity] */
     int32_t *buckets;               /* [bucket_count], a power of two */
@@ -45991,15 +45996,15 @@ typedef struct specdec__ngram {
     specdec__ngram_reader *readers; /* [size.readers] */
     int32_t *history;               /* [size.history], a ring: texts, each with SPECDEC__NGRAM_END behind it */
     int count, offer_count, offer_order;
-    int oldest, remembered; /* in history: where it begins, and how much there is */
+    int oldest, remembered; /* of history: the index of the oldest token, and the number of tokens */
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
-    specdec__ngram_reader past;     /* where history is indexed anew */
+    specdec__ngram_reader past;     /* reads the history when the index is rebuilt */
 } specdec__ngram;
 
-/* A reader is to count its text from here. */
+/* Lets a reader count its sequence from index `from` on. */
 static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
 {
     int k;
@@ -46024,7 +46029,7 @@ static void specdec__ngram_clear(specdec__ngram *index)
     index->count = 1;
 }
 
-/* What is thought of sources before they were asked, worth a few trials. */
+/* Sets the prior of all sources, weighted as a few trials. */
 static void specdec__ngram_begin_trust(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
@@ -46046,7 +46051,7 @@ static void specdec__ngram_begin_trust(specdec__ngram *index)
         }
 }
 
-/* Takes the index's memory from an arena. One that only counts fills nothing. */
+/* Takes the index's memory from an arena; where the arena only counts, nothing is set. */
 static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena,
                                                              const specdec__ngram_size *size, specdec_error *error)
 {
@@ -46147,7 +46152,7 @@ static void specdec__ngram_pop(specdec__ngram *index)
     }
 }
 
-/* Counts token as what follows a reader's text; there is room. O(context). */
+/* Counts `token` as a continuation of a reader's sequence; there is room. O(context). */
 static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
     int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
@@ -46170,7 +46175,7 @@ static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *
     reader->length++;
 }
 
-/* Takes one occurrence out of the counts. A caller's changed text may have none. */
+/* Removes one occurrence of a run. A sequence that its caller has changed may have none. */
 static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
 {
     specdec__ngram_run *parent;
@@ -46183,7 +46188,7 @@ static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
         parent->kinds--;
 }
 
-/* Takes the last token of a reader's text out of the counts: the runs that end with it. */
+/* Removes the occurrences of the runs that end with the last token of a reader's sequence. */
 static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
@@ -46193,8 +46198,8 @@ static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *
     specdec__ngram_pop(index);
 }
 
-/* Takes the first token of what is counted of a text out of the counts: the runs that begin with it. text[count] is
-   all that is counted, or its first context + 1 tokens. */
+/* Removes the occurrences of the runs that begin with the first token of text[count], which are all counted tokens of a
+   sequence, or the first context + 1 of them. */
 static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
@@ -46209,13 +46214,13 @@ static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, in
 
 /* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
 
-/* A place in the history, counted from the oldest. */
+/* The token at a place of the history, counted from the oldest. */
 SPECDEC__INLINE int32_t *specdec__ngram_past(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Forgets the first `count` places of the history, whose runs are counted no more. */
+/* Drops the oldest `count` tokens of the history, whose runs are not counted any more. */
 static void specdec__ngram_drop(specdec__ngram *index, int count)
 {
     if (count > 0)
@@ -46223,7 +46228,7 @@ static void specdec__ngram_drop(specdec__ngram *index, int count)
     index->remembered -= count;
 }
 
-/* Makes a token, or the end of a text, the newest of the history. A full one forgets its oldest. Counts nothing. */
+/* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
 static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
 {
     int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
@@ -46239,13 +46244,13 @@ static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
     *specdec__ngram_past(index, index->remembered++) = token;
 }
 
-/* So many tokens have room in half of the runs, whatever they are. */
+/* Tokens whose runs fill half of the index, at most. */
 static int specdec__ngram_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
-/* The most tokens that each reader may keep so that all together keep at most `room`. */
+/* The most tokens that each reader may keep, so that all together keep at most `room`. */
 static int specdec__ngram_share(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
@@ -46264,7 +46269,7 @@ static int specdec__ngram_share(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts a token of the history, or begins its next text. */
+/* Counts a token of the history, or begins its next sequence. */
 static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END)
@@ -46273,9 +46278,10 @@ static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
         specdec__ngram_insert(index, &index->past, token);
 }
 
-/* Makes room: indexes anew the newest tokens of history and live texts, as many as fill at most half of the runs. Half
-   of these tokens, or what the live texts leave, are of the history; live texts share the rest, and each keeps its
-   newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a token. */
+/* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
+   Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
+   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a token.
+   */
 static void specdec__ngram_rebuild(specdec__ngram *index)
 {
     const int budget = specdec__ngram_budget(index);
@@ -46302,7 +46308,7 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
     }
 }
 
-/* Makes room for one more token if there is none. */
+/* Rebuilds the index if it has no room for one more token. */
 SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
@@ -46311,14 +46317,14 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 
 /* --- texts -------------------------------------------------------------------------------------------------------- */
 
-/* Lets an empty reader begin with a text whose first `shared` tokens another text has counted: a fork. Of these only
-   the context of what will follow is counted again. */
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence (a fork), so only
+   their last `context` tokens are used, as context. */
 static void specdec__ngram_begin(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Indexes text[reader->length .. length). When no room is left, the oldest is forgotten. */
+/* Counts text[reader->length .. length). Where there is no room, the oldest tokens are dropped. */
 static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *reader,
                                                   const int32_t *text, int length)
 {
@@ -46329,9 +46335,8 @@ static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *
     }
 }
 
-/* Goes back to text[0 .. length) and takes what this reader counted behind it out of the counts. text still holds the
-   tokens that are taken back; the caller drops them afterwards. O(context ^ 2) a token. To before what is counted: what
-   then is newest is counted anew. */
+/* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
+   holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
 static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *reader,
                                                   const int32_t *text, int length)
 {
@@ -46351,8 +46356,8 @@ static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *
             length - k >= reader->from ? specdec__ngram_locate(index, text, length - k, length) : -1;
 }
 
-/* The text has ended: what is counted of it goes into the history, or its newest part, if there is less room. The
-   reader is empty afterwards. A text that shall leave nothing is rewound to 0 instead. O(context) a token. */
+/* Ends a sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A sequence
+   that is to leave nothing is rewound to 0 instead. O(context) a token. */
 static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *reader,
                                                const int32_t *text)
 {
@@ -46371,7 +46376,7 @@ static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *rea
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and ever was; 0 when none is. */
+/* The longest suffix of a run that is short enough to be continued and has a continuation; 0: none has. */
 static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
@@ -46379,7 +46384,7 @@ static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that may be continued, once token has followed `run`; 0 when none is. */
+/* The longest run that can be continued once `token` has followed `run`; 0: none can. */
 static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
@@ -46389,7 +46394,7 @@ static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int
     return specdec__ngram_settle(index, next);
 }
 
-/* Where a list knows this token, or -1. */
+/* The index of a token in a list; -1: it is not listed. */
 static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
@@ -46399,8 +46404,8 @@ static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
     return at;
 }
 
-/* Puts a token that no stage before this one has into the list's newest stage, which begins at `from`, heaviest first,
-   as far as it is among the SPECDEC__NGRAM_WIDTH heaviest there. */
+/* Inserts a token into the list's newest stage, which begins at `from`, unless an earlier stage has it; a stage keeps
+   its SPECDEC__NGRAM_WIDTH heaviest tokens, heaviest first. */
 static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
@@ -46418,7 +46423,8 @@ static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t tok
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage, whose weights, with those that are not listed, add up to sum: they become shares. */
+/* Ends a list's newest stage: weights become shares. sum: all weights of the stage, those of tokens that are not listed
+   included. */
 static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
@@ -46431,7 +46437,7 @@ static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum,
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Lists the tokens that followed a run as a stage, but for those that followed longer ones. */
+/* Adds a stage: the tokens that followed a run, without those that are listed already. */
 static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
@@ -46458,7 +46464,8 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
     specdec__ngram_close(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Lists what the target found likeliest as a stage, but for what is listed already, and one token more. */
+/* Adds a stage: the target's most probable tokens of a row, without those that are listed already and without the token
+   `but`. */
 static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
                                     specdec__ngram_trust *trust)
 {
@@ -46476,9 +46483,10 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
     specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
 }
 
-/* Lists what may follow a path in stages: after the longest context, what only the next shorter one adds, and so on;
-   what the target found likeliest there; behind the root, what it found likely in the root's place (LogitSpec, arXiv
-   2507.01449). Each stage gets its part of what those before it have left, by how often it was right so far. */
+/* Lists the tokens that may follow a path, in stages: those behind the longest context, those that only the next
+   shorter context adds, and so on; the target's most probable tokens there; behind the root, those in the root's place
+   (LogitSpec, arXiv 2507.01449). Each stage gets a part of what the stages before have left, by how often it was right
+   so far. */
 static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, const specdec__ngram_place *place)
 {
     const specdec__recycling *r = &index->recycling;
@@ -46510,8 +46518,7 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
     }
 }
 
-/* Learns from the token that followed a path by how much stages can be trusted. Returns whether it was thought the
-   likeliest. */
+/* Updates the trust in all stages by the token that followed a path. Returns 1 if it was the most probable token. */
 static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
@@ -46535,9 +46542,9 @@ static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_plac
     return at >= 0 && at == best;
 }
 
-/* Tokens that noise lifts are more probable than others, where the target chooses with the same noise. It lifts a
-   token's odds by the root of what it would lift them by, were the list's probabilities the target's own. What is not
-   listed is lifted by the root of what is usual. noise: the position's row of noise. */
+/* Raises the shares of tokens with much noise, where the target chooses with the same noise: a token's odds are
+   multiplied by the root of the factor that would be exact if the shares were the target's probabilities; tokens that
+   are not listed by the root of the usual factor. noise: the position's row of noise. */
 static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
@@ -46565,7 +46572,7 @@ SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram
 #define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
 
-/* Puts an offer on the heap. */
+/* Adds an offer to the heap. */
 static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offer)
 {
     int at = index->offer_count++;
@@ -46576,7 +46583,7 @@ static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offe
     index->offers[at] = offer;
 }
 
-/* Takes the best offer off the heap. */
+/* Removes the best offer from the heap. */
 static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
 {
     specdec__ngram_offer best = index->offers[0];
@@ -46586,8 +46593,8 @@ static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
     return best;
 }
 
-/* Offers the likeliest of a list behind a node, SPECDEC__NGRAM_WIDTH of them at most, where they are likelier than
-   least. */
+/* Adds offers behind a node: the most probable tokens of a list, at most SPECDEC__NGRAM_WIDTH, that are more probable
+   than `least`. */
 static void specdec__ngram_offer_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
                                       specdec__ngram_list *list, float least)
 {
@@ -46613,8 +46620,8 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
     }
 }
 
-/* The place behind a node: of a tree behind text[length], which ends with the root. Its run and streak are the
-   caller's. */
+/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the caller.
+   */
 static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
                                 const int32_t *text, int length)
 {
@@ -46628,7 +46635,7 @@ static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree 
     place->known = n;
 }
 
-/* The longest run that a reader's text ends with, and that may be continued. */
+/* The longest run that a reader's sequence ends with and that can be continued. */
 static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
@@ -46817,13 +46824,13 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_ANEW 2 /* guesses of a chain after which chunks are chosen anew (docs/measured.md) */
+#define SPECDEC__RETRIEVE_ANEW 2 /* draft tokens of a chain after which chunks are chosen again (docs/measured.md) */
 
-/* A text as the small cache holds it. */
+/* The part of a sequence that the small cache holds. */
 typedef struct specdec__retrieved {
-    specdec__view view;  /* first the chunks, then tokens of the text from number `from` on */
-    int from;            /* 0: the small cache holds nothing of it */
-    int exact;           /* of those tokens, how many are copies; what lies behind them was computed here */
+    specdec__view view;  /* first the chunks, then the sequence's tokens from index `from` on */
+    int from;            /* 0: the small cache holds nothing of the sequence */
+    int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
 } specdec__retrieved;
 
 typedef struct specdec__retrieval {
@@ -46831,38 +46838,38 @@ typedef struct specdec__retrieval {
     float *logits;              /* (nodes of a step, vocab) */
     specdec__retrieved *sequences;  /* (texts) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
-    int recent, most;           /* tokens behind them: so many at first, and at most */
-    float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
+    int recent, most;           /* tokens behind the chunks: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): of chunks, and their parts from four queries */
     specdec_candidate *chosen;  /* (threads, chunks) */
-    int few;                    /* dimensions by which keys are scored; 0: all, as keys are tiles */
+    int few;                    /* dimensions used for scores; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
     int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
     int candidates;             /* chunks of a text, at most; a multiple of 16 */
-    /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
+    /* Computes the score of each chunk before `begun` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
-    const specdec__view *whole; /* the text at work in the target's cache */
-    const specdec__view *view;  /* and in the small one */
-    int begun;                  /* chunks of it to choose from */
-    int anew;                   /* token number from which on chunks are to be chosen anew */
+    const specdec__view *whole; /* the current sequence in the target's cache */
+    const specdec__view *view;  /* the current sequence in the small cache */
+    int begun;                  /* chunks of the current sequence to choose from */
+    int anew;                   /* index of the token from which on chunks are chosen again */
     specdec__context context;   /* the target's, but for the cache and the logits */
 } specdec__retrieval;
 
-/* Whether a text of so many committed tokens is long enough for chunks to be left out. */
+/* Whether a sequence of `committed` tokens is long enough for chunks to be left out. */
 static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
-/* The small cache holds nothing of a text any more. */
+/* Drops what the small cache holds of a sequence. */
 static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
     r->sequences[at].from = 0;
 }
 
-/* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
-   small cache's from number `to` on. */
+/* Copies keys and values of a layer's kv head: tokens [from, from + count), at most 64, of the current sequence to the
+   small cache's tokens from `to` on. */
 static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
@@ -46882,7 +46889,7 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
     }
 }
 
-/* How many dimensions of keys of so many are looked at; 0: all of them, as they are tiles. */
+/* How many of `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
 static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
 {
     return r->few ? specdec__max_int(dim / 4, 16) : 0;
@@ -46907,7 +46914,7 @@ static void specdec__retrieve_dimensions(const specdec__context *c, const specde
                            r->largest + (size_t)thread * (size_t)r->few);
 }
 
-/* What up to four queries of row 0 attend to, while their softmax is under way. */
+/* The running attention sums of up to four queries of row 0. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
     const specdec__layer *layer;
@@ -46918,7 +46925,7 @@ typedef struct specdec__attending {
     float highest[4], sums[4][16];
 } specdec__attending;
 
-/* scratch->scores (count, 64) of the queries with the keys of a page, by few dimensions. */
+/* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
 static void specdec__retrieve_by_few(const specdec__context *c, const specdec__attending *t, const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
@@ -46937,7 +46944,7 @@ static void specdec__retrieve_by_few(const specdec__context *c, const specdec__a
                        t->scratch->scores);
 }
 
-/* Adds the keys in a segment of the text in the target's cache. keys: of the page and head. */
+/* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
 static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
                                       const specdec__segment *a, const unsigned char *keys)
 {
@@ -46964,9 +46971,9 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     }
 }
 
-/* What chunks are worth to a kv head: the attention that they get from the head's queries in row 0, which see the whole
-   text, in few dimensions or all. scores (candidates), and behind them room for four rows more. TriForce takes the
-   product of queries and mean keys, which guesses worse (docs/measured.md). */
+/* scores (candidates): the attention that each chunk gets from a kv head's queries in row 0, over the whole sequence,
+   in few dimensions or in all; behind them, scratch for four rows more. TriForce takes the product of queries and mean
+   keys, which chooses worse chunks (docs/measured.md). */
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
@@ -47002,8 +47009,8 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
     }
 }
 
-/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equals the
-   earlier one. */
+/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equal ones the
+   earlier. */
 static void specdec__retrieve_choose(const specdec__kernels *kernels, float *scores, int count, int kept,
                                      specdec_candidate *chosen)
 {
@@ -47011,8 +47018,8 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
     specdec__sample_greedy(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were.
-   Layers that read another one's keys see the chunks of that one. */
+/* The context's recall: chooses the chunks of a layer, head by head, and copies them over the former ones. Layers that
+   share another layer's keys share its chunks. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
@@ -47030,7 +47037,7 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
         }
 }
 
-/* Lays out small caches of `budget` tokens, for steps of so many nodes. */
+/* Takes small caches of `budget` tokens from an arena. */
 static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target, const specdec__room *whole,
                                    int budget, int chunk, int nodes, specdec__arena *arena)
 {
@@ -47069,7 +47076,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
         r->path[i] = i;
 }
 
-/* Makes room in the small cache for n more tokens, which somebody else is going to write. Returns 0 if it has none. */
+/* Reserves n tokens behind a view of the small cache. Returns 0 if there is no room. */
 static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
@@ -47078,8 +47085,8 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
     return 1;
 }
 
-/* Makes the small cache ready for a chain behind the committed tokens of a text: places of chunks, which the next step
-   chooses, and exact copies of the tokens behind them. Returns 0 when there is no room. */
+/* Prepares the small cache for a chain behind the committed tokens of a sequence: slots of chunks, which the next step
+   chooses, and exact copies of the tokens behind them. Returns 0 if there is no room. */
 static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
 {
     specdec__retrieved *t = &r->sequences[at];
@@ -47112,8 +47119,8 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     return 1;
 }
 
-/* The target's context of now, with the small cache, for a step behind the end of its view; the step chooses chunks by
-   its first node if the last ones were chosen for enough guesses. */
+/* The target's context, with the small cache, for a step behind the end of the small view. The step chooses chunks by
+   its first node, if the former ones were used for enough draft tokens. */
 static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
@@ -47139,15 +47146,15 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__FORCED_BYTES 64 /* that are tokenised together, at most */
+#define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
 #define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
-#define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
+#define SPECDEC__CONSTRAINED_ASKED 15 /* candidates checked one by one, besides the k that are wanted, before a mask */
 
 enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
 
 struct specdec__constrained;
 
-/* What all sequences of an engine use in turn. */
+/* The memory that all constrained sequences of an engine share. */
 typedef struct specdec__masker {
     const specdec__vocab *vocab;
     int vocab_size;            /* of rows of logits */
@@ -47157,36 +47164,36 @@ typedef struct specdec__masker {
     uint32_t *mask;            /* (vocab_size bits) */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
     specdec__mask_walk *walk;
-    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5) tokens of these */
+    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
     int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
+    const struct specdec__constrained *owner; /* whose path it is, behind its first `base` tokens */
     int base, path_count;
     int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each; the last is scratch */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind the path's tokens; last: scratch */
 } specdec__masker;
 
-/* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
-   spares reading them again. */
+/* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
+   so that these tokens are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
     const specdec_constraint *constraint; /* or NULL */
-    uint64_t hash;             /* of that */
+    uint64_t hash;             /* of the constraint */
     specdec_allow allow;       /* or NULL */
     void *allow_data;
     const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
     int end_count;
     int from;                  /* the token at which the constraint begins */
-    int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
-    int spelled;               /* marks count as their spelling */
-    int length;                /* state[0] is behind so many tokens, */
-    int32_t last;              /* of which this is the last; -1: there is none */
+    int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
+    int spelled;               /* 1: marks of calls count as their spelling */
+    int length;                /* state[0] is the state behind so many tokens */
+    int32_t last;              /* the last of these tokens; -1: length is 0 */
     specdec_constraint_state *state; /* (2) */
 } specdec__constrained;
 
-/* Is anything forbidden in this sequence? */
+/* Whether a sequence has a constraint or a callback that limits its tokens. */
 SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
 {
     return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
@@ -47194,7 +47201,7 @@ SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Takes what an engine needs for constraints. m is NULL where the arena only counts. */
+/* Takes an engine's memory for constraints from an arena. m: NULL where the arena only counts. */
 static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
                                     specdec__arena *arena)
 {
@@ -47225,7 +47232,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
         *m = made;
 }
 
-/* Makes the vocabulary's trie, unless it is there. */
+/* Builds the vocabulary's trie, unless it is built. */
 static void specdec__masker_begin(specdec__masker *m)
 {
     specdec__arena arena;
@@ -47243,7 +47250,7 @@ static void specdec__masker_begin(specdec__masker *m)
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
-/* Does a token end the answer? */
+/* Whether a token ends the answer. */
 static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -47254,8 +47261,8 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     return specdec__vocab_is_end(c->masker->vocab, token);
 }
 
-/* Whether the space before the plain token behind this one (-1: none) is not part of the text: SPM puts one before
-   texts. */
+/* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
+   space before a text. */
 static int specdec__constrained_drops(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
@@ -47265,7 +47272,7 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
             specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
 }
 
-/* Is a token a mark of calls that counts as its spelling? */
+/* Whether a token is a mark of calls that counts as its spelling. */
 static int specdec__constrained_marks(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -47276,7 +47283,7 @@ static int specdec__constrained_marks(const specdec__constrained *c, int32_t tok
     return 0;
 }
 
-/* The bytes that a token adds to the text behind `previous`; none: it is no text. */
+/* The bytes that a token adds to the text behind `previous`; empty: it adds none. */
 static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
     const specdec_token_trie *trie = c->masker->trie;
@@ -47299,7 +47306,7 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
     return bytes;
 }
 
-/* The state behind one more token; nothing may follow one that was not allowed. */
+/* Advances a state by one token. Behind a token that was not allowed, no token is allowed. */
 static void specdec__constrained_advance(const specdec__constrained *c, specdec_constraint_state *state,
                                          int32_t previous, int32_t token)
 {
@@ -47315,10 +47322,10 @@ static void specdec__constrained_advance(const specdec__constrained *c, specdec_
         state->threads = 0;
 }
 
-/* The token before number `at` of a text; -1: there is none. */
+/* The token before index `at` of a sequence; -1: there is none. */
 SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* The constraint begins behind the first `from` tokens. */
+/* Begins the constraint behind the first `from` tokens. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -47328,7 +47335,7 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* What was known behind more than the first count tokens is forgotten. */
+/* Drops states behind more than the first `count` tokens. */
 static void specdec__constrained_forget(specdec__constrained *c, int count)
 {
     if (c->length > count)
@@ -47337,7 +47344,7 @@ static void specdec__constrained_forget(specdec__constrained *c, int count)
         c->masker->owner = NULL;
 }
 
-/* state[0] becomes that behind the first count tokens of the sequence's own text. */
+/* Sets state[0] to the state behind the first `count` tokens of the sequence. */
 static void specdec__constrained_commit(specdec__constrained *c, const int32_t *text, int count)
 {
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
@@ -47357,7 +47364,7 @@ static void specdec__constrained_commit(specdec__constrained *c, const int32_t *
         c->masker->owner = NULL;
 }
 
-/* The state behind the first count tokens of a text, of which those that are not committed are draft tokens. */
+/* The state behind the first `count` tokens of text, which may end with draft tokens. */
 static const specdec_constraint_state *specdec__constrained_state(specdec__constrained *c, const int32_t *text,
                                                                   int count)
 {
@@ -47384,7 +47391,7 @@ static const specdec_constraint_state *specdec__constrained_state(specdec__const
     return &m->states[count - c->length - 1];
 }
 
-/* Whether the text of the first count tokens is whole, and nothing can be added to it. */
+/* Whether the first `count` tokens satisfy the constraint, and no token may follow but an end. */
 static int specdec__constrained_closed(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
@@ -47397,8 +47404,8 @@ static int specdec__constrained_closed(specdec__constrained *c, const int32_t *t
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
 
-/* Whether a token longer than the first `size` bytes may begin with these, which must follow; behind: the state behind
-   them. It may be taken for granted where only its first byte behind them may follow. */
+/* Whether the constraint may allow a token that begins with these `size` bytes, which must follow, and is longer.
+   behind: the state behind the bytes. It may return 1 where only the first byte behind them is allowed. */
 static int specdec__constrained_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
                                        const specdec_constraint_state *behind)
 {
@@ -47426,8 +47433,8 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
     return 0;
 }
 
-/* The token that must follow: where the constraint leaves one continuation, the first token of that as the model's
-   tokenizer has it, unless a token that goes beyond it may come. -1: there is none. */
+/* The forced token: where the constraint leaves one continuation, the first token of its tokenisation, unless a token
+   that is longer than the continuation is allowed. -1: no token is forced. */
 static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
 {
     const int32_t previous = specdec__constrained_before(text, count);
@@ -47463,7 +47470,7 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
     return tokens[0];
 }
 
-/* May a token follow in this state, by the constraint alone? */
+/* Whether the constraint (without the callback) allows a token in a state. */
 static int specdec__constrained_takes(const specdec__constrained *c, const specdec_constraint_state *state,
                                       int32_t previous, int32_t token)
 {
@@ -47475,7 +47482,7 @@ static int specdec__constrained_takes(const specdec__constrained *c, const specd
     return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* The mask by the constraint. */
+/* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
 static void specdec__constrained_fill(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
@@ -47501,13 +47508,14 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
         }
 }
 
-/* Is a token in the mask? */
+/* Whether the mask has a token. */
 SPECDEC__INLINE int specdec__masker_has(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
 
-/* Which tokens may follow: m->mask. Where the vocabulary has none, those that end a text. Returns the lowest. */
+/* Fills m->mask with the tokens that are allowed behind the first `count` tokens; if no token is, with end tokens.
+   Returns the lowest. */
 static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     specdec__masker *m = c->masker;
@@ -47538,7 +47546,7 @@ static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t 
     return 0;
 }
 
-/* A row of logits (vocab) of which only tokens that may follow are left. *lowest becomes the first of these. */
+/* A copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest: the first allowed token. */
 static const float *specdec__constrained_row(specdec__constrained *c, const float *logits, int vocab,
                                              const int32_t *text, int count, int32_t *lowest)
 {
@@ -47562,7 +47570,7 @@ static const float *specdec__constrained_row(specdec__constrained *c, const floa
     return m->row;
 }
 
-/* May a token follow the first count tokens of a text? */
+/* Whether a token is allowed behind the first `count` tokens of text. */
 static int specdec__constrained_allows(specdec__constrained *c, const int32_t *text, int count, int32_t token)
 {
     const int32_t forced = specdec__constrained_forced(c, text, count);
@@ -47576,7 +47584,7 @@ static int specdec__constrained_allows(specdec__constrained *c, const int32_t *t
     return token >= 0 && token < c->masker->vocab_size && specdec__masker_has(c->masker, token);
 }
 
-/* Keeps those of found candidates that may follow, at most k. Returns how many. */
+/* Removes forbidden ones from `found` candidates, and keeps at most k. Returns how many. */
 static int specdec__constrained_keep(specdec__constrained *c, const int32_t *text, int count, int found, int k,
                                      specdec_candidate *candidates)
 {
@@ -47603,13 +47611,13 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
 #define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
 
-/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
+/* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
 typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec__vocab *vocab;
     const specdec_sampling *sampling;
     specdec_candidate *items; /* (vocab) */
-    specdec__constrained *constrained; /* what may follow; NULL: anything */
+    specdec__constrained *constrained; /* NULL: all tokens are allowed */
     float surprise;           /* of mirostat: see specdec__sampler_input */
 } specdec__chooser;
 
@@ -47625,13 +47633,13 @@ typedef struct specdec__row {
     specdec_candidates candidates; /* and room for a list */
 } specdec__row;
 
-/* A logit as lists have it. */
+/* A logit as in lists: relative to the row's largest. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
-/* The blocks with the k largest logits, as candidates, to the front of `blocks` (one for each block), sorted. */
+/* Writes the k blocks with the largest logits, as sorted candidates, to the front of `blocks` (one a block). */
 static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
     const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
@@ -47646,7 +47654,7 @@ static void specdec__row_blocks(const specdec__row *row, specdec_candidate *bloc
     specdec__sample_select(NULL, blocks, count, k);
 }
 
-/* Tokens of a block of at least this logit, behind count items. Returns how many these are then. */
+/* Appends tokens of a block whose logit is at least `least` to `count` items. Returns the new count. */
 static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
 {
     const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
@@ -47663,9 +47671,9 @@ static int specdec__row_collect(const specdec__row *row, int from, float least, 
     return count;
 }
 
-/* A list of k tokens at least, all of those above its worst among them: from the k blocks whose largest logits are
-   highest, whatever is as high as the k-th of these. Returns how many; 0: that does not pay. The list of blocks lies at
-   the end of the first half of items, where no token gets. */
+/* Makes a list of at least k tokens that includes the k best: all that are at least the k-th best of the k blocks with
+   the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of the first half
+   of items, which no token reaches. */
 static int specdec__row_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
@@ -47685,7 +47693,8 @@ static int specdec__row_best_blocks(const specdec__row *row, int k)
     return found;
 }
 
-/* The list of the first sampler of a chain, without one of the whole row. Returns how many; 0: it needs that. */
+/* Makes the list that the first sampler of a chain would leave, without a list of the whole row. Returns how many; 0:
+   the whole list is needed. */
 static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
@@ -47708,7 +47717,8 @@ static int specdec__row_first(const specdec__row *row, const specdec_sampling *s
     return from < row->size ? 0 : count;
 }
 
-/* chooser->items (vocabulary) is room for the list. recent (recent_count) is the text before the row. */
+/* Prepares a row of logits (size) for sampling. chooser->items (vocabulary): memory of the list; recent (recent_count):
+   the sequence before the row. */
 static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
                               const int32_t *recent, int recent_count)
 {
@@ -47776,13 +47786,14 @@ static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_can
     return mass;
 }
 
-/* Whether two sums differ by no more than rounding. */
+/* Whether two sums differ by no more than rounding errors. */
 SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
 {
     return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
 }
 
-/* The top-p set among tokens of the best blocks. Returns how many; 0: it has others, or rounding decides. */
+/* Makes a list of the top-p set from the best blocks. Returns how many; 0: the set has tokens of other blocks, or
+   rounding decides. */
 static int specdec__row_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
@@ -47809,7 +47820,7 @@ static int specdec__row_nucleus_few(const specdec__row *row)
                ? 0 : kept;
 }
 
-/* The row becomes a list of its top-p set, divided by the temperature. */
+/* Makes a list of the row's top-p set, divided by the temperature. */
 static void specdec__row_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
@@ -47829,8 +47840,8 @@ static void specdec__row_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* What specdec_sample_top gives of the row, or of tokens before a limit. Groups of tokens none of which could be
-   chosen, with the most noise that there is or with theirs, are passed over. */
+/* The k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`. Groups of tokens
+   that the largest possible noise, or their own, cannot lift to the k best are skipped. */
 static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                specdec_candidate *best)
 {
@@ -47856,9 +47867,9 @@ static int specdec__row_search(const specdec__row *row, uint64_t noise_row, cons
     return held;
 }
 
-/* The same of a top-p set: what is chosen from the whole row is chosen from the set, too, where it is in it: where all
-   tokens before it do not hold the wanted probability. Else all that does not come before it is left out. Returns 0
-   when a list is needed for that. */
+/* As specdec__row_search, from a top-p set. A token chosen from the whole row is the result if it is in the set, that
+   is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
+   repeated. Returns 0 if a list is needed. */
 static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
@@ -47888,7 +47899,7 @@ static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, 
     return 0;
 }
 
-/* What specdec_sample_top gives. */
+/* The k best tokens with noise, as by specdec_sample_top. */
 static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -47904,7 +47915,7 @@ static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position,
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* What specdec_sample_distribution gives, but for the sum of p (size), which need not be 1. */
+/* The distribution of specdec_sample_distribution, not normalised: p (size). */
 static void specdec__row_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
@@ -47915,7 +47926,7 @@ static void specdec__row_weights(specdec__row *row, float *p)
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise of a token of a list, in bits; 0: it is not there. */
+/* The surprise of a token of a list, in bits; 0: it is not in the list. */
 static float specdec__row_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;
@@ -48269,33 +48280,33 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST 8192     /* rows, where the configuration does not say how many, */
-#define SPECDEC__SHORT_SHARE 12       /* or such a part of all, where that is more */
-#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row which is wanted again and again */
-#define SPECDEC__SHORT_PROBE 256      /* trees between looks at what the other way takes */
-#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* of a token that a drafter with all rows proposes */
-#define SPECDEC__SHORT_MEMORY 0.998   /* what a written token leaves of the weight of older ones */
+#define SPECDEC__SHORT_LEAST 8192     /* copied rows by default, at least */
+#define SPECDEC__SHORT_SHARE 12       /* copied rows by default: all rows divided by this, if that is more */
+#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row that is used often, at most */
+#define SPECDEC__SHORT_PROBE 256      /* trees between two timings of the other way */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
+#define SPECDEC__SHORT_MEMORY 0.998   /* factor, a decoded token, of the weight of older ones */
 
 typedef struct specdec__short {
     const specdec__matrix *full; /* (tokens, columns) */
     specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
     unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
-    int32_t *ids;                /* (rows): whose they are */
+    int32_t *ids;                /* (rows): the token of a row */
     int32_t *row;                /* (tokens): the row of a token; -1: none */
-    unsigned char *worth;        /* (rows): how often the clock passes over them */
+    unsigned char *worth;        /* (rows): how often the clock (of the replacement) still passes over a row */
     unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
-    int32_t *counted;            /* (texts): tokens that were looked at */
+    int32_t *counted;            /* (sequences): tokens that were counted */
     int hand;                    /* the row that the clock looks at next, falling */
-    int on, trees;               /* whether the rows are in use; trees that were begun */
-    int always;                  /* they are in any case */
-    double rest;                 /* bytes of weights of a level, but for those of the output */
+    int on, trees;               /* 1: the copied rows are in use; trees that were begun */
+    int always;                  /* 1: they are always in use */
+    double rest;                 /* bytes of weights of a level, without the output matrix */
     double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
     double levels;               /* of a tree */
-    double written, missed;      /* tokens that were written, and those of them that had no row */
+    double written, missed;      /* decoded tokens, and how many of these had no row; older ones weigh less */
 } specdec__short;
 
-/* Rows that a drafter's output matrix, of so many bytes in all of a level, is to have copies of. wanted: 0: as pays,
-   -1: none. Returns 0 where there are none: where so few would be left out, or read at all, that it does not pay. */
+/* How many rows of a drafter's output matrix are to be copied. wanted: 0: as many as pay, -1: none; level: bytes of
+   weights of a level. Returns 0 where copies do not pay. */
 static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
@@ -48307,7 +48318,7 @@ static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t l
     return rows;
 }
 
-/* Row `row` becomes a token's. Returns whose it was. */
+/* Gives row `row` to a token. Returns the token that had it. */
 static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
@@ -48320,7 +48331,7 @@ static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int
     return before;
 }
 
-/* Whether a token ends a text. */
+/* Whether a token ends an answer. */
 static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
@@ -48330,7 +48341,8 @@ static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
     return i < vocab->end_count;
 }
 
-/* Takes what so many rows of a matrix need, for so many texts; level: bytes of weights of a level with all of them. */
+/* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences. level: bytes of weights of a level
+   with all rows. */
 static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
                                 const specdec__vocab *vocab, specdec__arena *arena)
 {
@@ -48364,7 +48376,7 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
             specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
 }
 
-/* A text has a token: it gets a row. Returns the token that has lost its own; -1: none has. */
+/* Gives a row to a token that has occurred in a sequence. Returns the token that lost its row; -1: none did. */
 static int32_t specdec__short_want(specdec__short *s, int32_t token)
 {
     const int row = s->row[token];
@@ -48378,8 +48390,8 @@ static int32_t specdec__short_want(specdec__short *s, int32_t token)
     return specdec__short_put(s, s->hand, token, 1);
 }
 
-/* Looks at what is new in text number `at`: its tokens up to count, of which those below `vocab` can have rows. whole
-   (vocab): logits of all tokens, which become -infinity for those that have lost their rows. */
+/* Counts the new tokens of sequence `at`, up to `count`; those below `vocab` can have rows. whole (vocab): a row of
+   logits, in which tokens that lost their rows become -infinity. */
 static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
 {
     int i = specdec__min_int(s->counted[at], count);
@@ -48401,7 +48413,7 @@ static void specdec__short_read(specdec__short *s, int at, const int32_t *text, 
     s->counted[at] = count;
 }
 
-/* Copies the rows of all tiles that are stale. */
+/* Copies the rows of all stale tiles. */
 static void specdec__short_copy(specdec__short *s)
 {
     const specdec__matrix *m = &s->matrix;
@@ -48420,7 +48432,7 @@ static void specdec__short_copy(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the rows (1) or with the whole matrix (0): measured, or in proportion to bytes. */
+/* Seconds of a level with the copied rows (on 1) or with the whole matrix (0): measured, or in proportion to bytes. */
 static double specdec__short_seconds(const specdec__short *s, int on)
 {
     const double row = (double)s->full->row_bytes;
@@ -48429,8 +48441,8 @@ static double specdec__short_seconds(const specdec__short *s, int on)
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* Tokens a second that trees promise whose levels take so long, when such a share of the tokens has rows; step: seconds
-   that the target takes for each. */
+/* Expected tokens a second. level: seconds of a level; share: of all tokens, those that have rows; step: seconds of the
+   target's step. */
 static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
 {
     const double depth = s->levels > 1 ? s->levels : 1;
@@ -48441,7 +48453,7 @@ static double specdec__short_promise(const specdec__short *s, double level, doub
     return tokens / (step + depth * level);
 }
 
-/* Decides how the next tree is drafted; step: seconds of a step of the target, 0: unknown. */
+/* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
 static void specdec__short_choose(specdec__short *s, double step)
 {
     const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
@@ -48457,7 +48469,7 @@ static void specdec__short_choose(specdec__short *s, double step)
     s->on = on;
 }
 
-/* A level took so long. */
+/* Adds the seconds of a level to the measured ones. */
 static void specdec__short_see(specdec__short *s, double seconds)
 {
     double *mean = &s->seconds[s->on];
@@ -48475,30 +48487,30 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What drafters have in common that run something once for each level of a tree. Their state begins with this. */
+/* The common part of drafters that make one run for each level of a tree. Their state begins with it. */
 typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
     specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
-    specdec__context *context; /* what runs */
-    const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
+    specdec__context *context; /* of the drafter's model */
+    const int32_t *ids; /* (id_count): the tokens of a row of logits; NULL: all, in order */
     int id_count;
     float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
-    int runs;          /* levels of the tree at hand, but for the root */
-    int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
+    int runs;          /* levels of the current tree that were run, without the root */
+    int32_t *nodes;    /* (sequences, capacity): the index of a candidate among those that were run; -1: not run */
     int capacity;
-    const float *logits; /* rows of what was run last, `stride` floats apart */
+    const float *logits; /* rows of the last run, `stride` floats apart */
     size_t stride;
-    const float *trust;  /* how probable the drafter thinks it that any token of a row comes; NULL: it does not know */
-    /* Makes ready for a text's proposal; row 0 becomes that of the root. */
+    const float *trust;  /* of each row: the drafter's probability that the row is right; NULL: it has none */
+    /* Begins a tree for a proposal; row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
-    /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
+    /* Runs candidates[count] of one level, which get the indices from `from` on; row i is that of candidates[i]. */
     specdec_result (*run)(specdec__drafter *drafter, const specdec__proposal *proposal, const int32_t *candidates,
                           int from, int count, specdec_error *error);
 } specdec__levels;
 
-/* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
+/* Prepares a row of logits (vocab) for sampling behind text (count), without the tokens that the constraint forbids. */
 static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits, int vocab,
                                  const int32_t *text, int count)
 {
@@ -48513,7 +48525,7 @@ static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
-/* The k best tokens at a position by logits (vocab), best first. */
+/* The k best tokens of a row of logits (vocab), best first, forbidden ones included. */
 static int specdec__choose_any(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *text,
                                int count, int k, specdec_candidate *best)
 {
@@ -48526,8 +48538,8 @@ static int specdec__choose_any(const specdec__chooser *chooser, const float *log
     return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
 }
 
-/* The same, of those that may follow: where all tokens are candidates, the best ones are asked about one by one; else,
-   or where too few of these may follow, the mask comes first, as filters choose among what it leaves. */
+/* The k best tokens of a row that the constraint allows. The best tokens are checked one by one, unless samplers cut
+   the list of candidates, or too few of those tokens are allowed: then the row is masked first. */
 static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
                                    const int32_t *text, int count, int k, specdec_candidate *best)
 {
@@ -48558,8 +48570,8 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
     return specdec__min_int(found, i);
 }
 
-/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
-   first is what plain decoding writes. */
+/* The k best tokens of a row of logits (vocab), best first, behind recent (recent_count). The first one is the token of
+   plain decoding. */
 static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
                            int recent_count, int k, specdec_candidate *best)
 {
@@ -48568,8 +48580,8 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
                : specdec__choose_any(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
-/* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and
-   path. */
+/* Writes the tokens on the path from the root (excluded) to a node behind the sequence. Returns the length of sequence
+   and path. */
 static int specdec__draft_path(const specdec__proposal *p, int node)
 {
     int length = p->count + p->depth[node], at;
@@ -48584,7 +48596,7 @@ SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const sp
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
 }
 
-/* The place of a candidate's parent: 0: it is the root; else 1 + where it is among what was run. */
+/* The index of a candidate's parent among the rows that were run: 0: the root; else 1 + its node. */
 SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
 {
     const int parent = p->tree.parents[candidate];
@@ -48592,7 +48604,7 @@ SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec
     return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
 }
 
-/* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
+/* Row i of the last run, with logits for all tokens; those that a short vocabulary lacks have -infinity. */
 static const float *specdec__draft_row(const specdec__levels *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
@@ -48606,7 +48618,7 @@ static const float *specdec__draft_row(const specdec__levels *m, int i)
     return m->whole;
 }
 
-/* The noise that children of so many ranks are drawn with when a rule of rejection decides: not the target's. */
+/* The seed by which `rank` children are drawn for a rule of rejection. It differs from the target's. */
 static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
@@ -48614,8 +48626,8 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
     return rule == SPECDEC_RULE_SEQUOIA ? seed : seed + (uint64_t)rank * 0x9e3779b97f4a7c15u;
 }
 
-/* Draws count children for a rejection rule, and notes the distribution they come from. Without replacement, tokens
-   whose share is 0 are left out: they are no draws from it. Returns how many there are. */
+/* Draws `count` children of a node for a rule of rejection, and stores the distribution that they were drawn from.
+   Without replacement, tokens of probability 0 are left out. Returns how many there are. */
 static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
@@ -48638,7 +48650,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     return count;
 }
 
-/* The most probable tokens of the draft, penalties included; for the rule that lets the target draw for itself. */
+/* The draft's most probable tokens, penalties included: the children for top-k verification. */
 static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal *p, const float *logits,
                                     int length, int count, specdec_candidate *best)
 {
@@ -48654,8 +48666,8 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal 
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* The tokens that become children of a node, as the rule wants them; length: of the text up to there. Returns how many
-   there are. */
+/* The tokens that become children of a node under the proposal's rule. length: of the sequence and the path. Returns
+   how many there are. */
 static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
@@ -48665,7 +48677,7 @@ static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, i
                                          : specdec__draft_draw(m, p, node, logits, length, count, best);
 }
 
-/* Chooses the children of a node from a row of what was run. */
+/* Chooses the children of a node from row `at` of the last run. */
 static void specdec__draft_children(specdec__levels *m, const specdec__proposal *p, int node, int at)
 {
     const specdec_tree *tree = &p->tree;
@@ -48680,8 +48692,8 @@ static void specdec__draft_children(specdec__levels *m, const specdec__proposal 
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* Appends the best tokens behind a node, with their shares of exp(logit), noise included: what the target's noise will
-   choose from, too. Not for rules that ask for children of a certain distribution. */
+/* Appends the best tokens of a row behind a node, with their shares of exp(logit), including the noise by which the
+   target will choose. Not for rules that need children of a certain distribution. */
 static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int node, int row)
 {
     specdec_candidate best[SPECDEC__OFFERS];
@@ -48710,7 +48722,7 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
     }
 }
 
-/* Runs candidates, which get the places from `from` on. */
+/* Runs candidates behind their paths; their rows get the indices from `from` on. */
 static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__proposal *p, const int32_t *candidates,
                                          int from, int count, specdec_error *error)
 {
@@ -48733,7 +48745,7 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     return result;
 }
 
-/* A tree is begun: with which rows of the output matrix it is drafted. */
+/* Begins a tree: chooses whether it is drafted with the short vocabulary or with all rows of the output matrix. */
 static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
 {
     specdec__short *s = m->own;
@@ -48750,7 +48762,7 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
     m->stride = (size_t)m->context->output->rows;
 }
 
-/* Row 0 becomes the root's, and nothing else has been run. */
+/* Begins a tree: row 0 becomes the root's, and no other node has been run. */
 static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
@@ -48763,7 +48775,7 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
     return m->begin(d, p, error);
 }
 
-/* All nodes of a level that have children run together. */
+/* The fill of drafters by levels: all nodes of a level that have children are run together. */
 static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
@@ -48790,7 +48802,7 @@ static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-/* The root, or all chosen candidates, in one step. */
+/* The extend of drafters by levels: runs the root, or all chosen candidates together. */
 static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec__proposal *p, int count,
                                                    specdec_error *error)
 {
@@ -48806,7 +48818,8 @@ static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec_
     return result;
 }
 
-/* A candidate becomes the root: of the others those that descend from it stay. p->place[i]: what candidate i is now. */
+/* Makes a candidate the root, and drops all that do not descend from it. p->place[i]: the new index of candidate i; -1:
+   dropped. */
 static void specdec__draft_reroot(specdec__proposal *p, int root)
 {
     int32_t *now = p->place;
@@ -48831,7 +48844,7 @@ static void specdec__draft_reroot(specdec__proposal *p, int root)
     p->tree.n = n;
 }
 
-/* The same for candidates that are nodes of a drafter's context. */
+/* As specdec__draft_reroot, for candidates that are nodes of a drafter's context. */
 static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int root)
 {
     int32_t *nodes = specdec__draft_nodes(m, p);
@@ -48845,7 +48858,7 @@ static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int
     nodes[0] = -1;
 }
 
-/* Candidates become nodes of a drafter's context, from number `from` on. */
+/* Makes candidates nodes of a drafter's context, from number `from` on. */
 static void specdec__levels_put(const specdec__levels *m, specdec__context *c, const specdec__proposal *p,
                                 const int32_t *candidates, int from, int count)
 {
@@ -48859,7 +48872,7 @@ static void specdec__levels_put(const specdec__levels *m, specdec__context *c, c
     }
 }
 
-/* Refuses a model of another vocabulary than the target's. */
+/* Checks that a model has the target's vocabulary. */
 static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
                                                  specdec_error *error)
 {
@@ -48872,7 +48885,7 @@ static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, cons
                          different);
 }
 
-/* Takes what a drafter of a model needs for all that. */
+/* Takes the memory of a drafter by levels. */
 static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
@@ -48896,13 +48909,13 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
 }
 
-/* What a level reads, in bytes of weights, with all rows of the output matrix. */
+/* Bytes of weights that a level uses, with all rows of the output matrix. */
 static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
 
-/* The same in levels of the target; less where there is a short vocabulary. */
+/* The cost of a level in plain steps, by bytes of weights; less with a short vocabulary. */
 static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
 {
     const specdec__levels *m = (const specdec__levels *)d->state;
@@ -48913,7 +48926,7 @@ static double specdec__levels_cost(const specdec__drafter *d, const specdec__mod
     return bytes / (double)target->weight_bytes;
 }
 
-/* Takes a short vocabulary for a drafter that runs a context, where that may pay, or was asked for. */
+/* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
 static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
                                        specdec__arena *arena)
 {
@@ -48946,21 +48959,21 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A model reads no text that is longer than what it was trained on: of a longer one its first tokens and the last ones,
-   as if nothing were between them. The attention sinks of StreamingLLM (Xiao et al. 2024, arXiv 2309.17453); the last
-   ones are read anew, half a window at a time, so each has the place that it has in the window. */
-#define SPECDEC__DRAFT_SINKS 16
+/* The draft model's cache holds no more tokens than it was trained with. Of a longer sequence it holds the first tokens
+   (the attention sinks of StreamingLLM: Xiao et al. 2024, arXiv 2309.17453) and the last ones, as if they followed each
+   other. When the window is full, its second half is prefilled again, at new positions. */
+#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
 
 typedef struct specdec__draft_model {
     specdec__levels levels;
-    specdec__view *views; /* (texts, then kept sequences) */
-    int *skipped;         /* (the same): tokens of the text between the sinks and those behind them */
+    specdec__view *views; /* (sequences, then kept ones) */
+    int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
     specdec__context context;
-    int window;           /* tokens that it reads, at most */
+    int window;           /* tokens of a sequence in the cache, at most */
     int threads;          /* that it has buffers for */
 } specdec__draft_model;
 
-/* Leaves out so many more tokens behind the sinks that the first count tokens of a text fit the window. */
+/* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
 static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
@@ -48971,7 +48984,8 @@ static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count
     specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
 }
 
-/* Runs the first count tokens of a text, those that it reads, through the model. wanted: the last one's logits. */
+/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last one.
+   */
 static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at, const int32_t *text, int count,
                                                 int wanted, specdec_error *error)
 {
@@ -48988,7 +49002,7 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
                   : specdec__forward_text(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
-/* Runs committed text through the draft model, so that its cache holds all of it that fits. */
+/* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
 static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -49023,7 +49037,7 @@ static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *
     specdec__view_commit(&m->views[p->at], &m->context.kv, kept, i);
 }
 
-/* Adds a number to path[n], rising. */
+/* Inserts a number into path[n], rising. */
 static void specdec__draft_insert(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
@@ -49031,7 +49045,8 @@ static void specdec__draft_insert(int *path, int n, int number)
     path[n] = number;
 }
 
-/* Nodes that nobody wants any more keep their numbers and places until half of these are taken. */
+/* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
+   all slots are taken, then they are dropped. */
 static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -49104,7 +49119,8 @@ static specdec_result specdec__draft_model_read(specdec__drafter *d, specdec__pr
     return specdec__draft_model_text(m, p->at, p->text, count, 0, error);
 }
 
-/* Tokens of text that it may read: as it was trained, less a tree. Texts no longer than that it reads whole. */
+/* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
+   that is not longer is held whole. */
 static int specdec__draft_model_window(const specdec__model *model, const specdec__draft_setup *setup)
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
@@ -49178,19 +49194,19 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What drafters have in common that need the target's state behind the token before the root, and no cache. Their state
-   begins with this. */
+/* The common part of drafters that need the target's hidden state behind the token before the root, and no cache. Their
+   state begins with it. */
 typedef struct specdec__draft_last {
     specdec__levels levels;
-    int width;    /* of a state */
-    float *state; /* (texts, width): the target's behind a token of each text */
-    int *known;   /* (texts): the number of that token; -1: there is none */
+    int width;    /* of a hidden state */
+    float *state; /* (sequences, width): the target's, behind the last token of each sequence that was run */
+    int *known;   /* (sequences): the index of that token; -1: there is none */
 } specdec__draft_last;
 
 typedef struct specdec__draft_heads {
     specdec__draft_last last;
     specdec__heads heads;
-    float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
+    float *inner; /* (1 + tree size, stride of the heads' states): states of the root, and of candidates in order */
 } specdec__draft_heads;
 
 static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
@@ -49215,7 +49231,7 @@ static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int l
     memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
 }
 
-/* The state behind the token before the root. */
+/* Whether the target's hidden state behind the token before the root is stored. */
 static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_last *m = (const specdec__draft_last *)d->state;
@@ -49236,7 +49252,7 @@ static specdec_result specdec__draft_last_follow(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-/* Takes room for the states, and for what levels need. */
+/* Takes the memory for the hidden states, and for levels. */
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
@@ -49253,7 +49269,7 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
-/* Runs a level whose inputs lie in heads.input, and keeps the states, which get the places from `from` on. */
+/* Runs a level whose inputs are in heads.input, and stores its states from index `from` on. */
 static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int level, const int32_t *tokens, int from,
                                                  int count, specdec_error *error)
 {
@@ -49265,7 +49281,7 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
     return result;
 }
 
-/* The target's state becomes the input of a level of one row. */
+/* Sets the input of a level of one row to the target's hidden state. */
 static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
 {
     memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
@@ -49281,7 +49297,7 @@ static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const spec
     return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
 }
 
-/* Heads that do not follow each other say the same behind all candidates of a level. */
+/* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
 static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__proposal *p,
                                                const int32_t *candidates, int from, int count, specdec_error *error)
 {
@@ -49356,22 +49372,22 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STATES 32 /* of a text that are kept: most wait until there is something to draft */
+#define SPECDEC__DRAFT_STATES 32 /* hidden states of a sequence that are stored until their pairs are run, at most */
 
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* pairs that have been run */
+    specdec__view view; /* keys of the pairs that were run */
     float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
                            none, of a kept sequence */
-    int from, count;    /* from <= view.length <= from + count: all pairs whose states were heard of */
+    int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
 } specdec__draft_pairs;
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *sequences; /* (texts, then kept sequences) */
+    specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     float *reads;                /* (tree size, specdec__forward_read_stride): such states, where a step reads them as
                                     the target's; NULL: they are its residual stream at once */
-    int lead;                    /* pairs before the first state that the target has */
+    int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
     specdec__context context;
 } specdec__draft_layer;
 
@@ -49380,13 +49396,13 @@ static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int plac
     return m->inner + (size_t)place * (size_t)m->context.model->embedding;
 }
 
-/* The pair that predicts what follows the last of so many tokens of a text. */
+/* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
 static int specdec__draft_layer_root(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->lead, 0);
 }
 
-/* States are heard of anew, from that of the pair behind those that have been run. */
+/* Stores hidden states anew, beginning with that of the first pair which was not run. */
 static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
@@ -49397,8 +49413,8 @@ static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec_
     t->count = 1;
 }
 
-/* Keeps the states of count nodes that have just been run, from this place on: the last ones of the step, which had
-   their logits. */
+/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place` on.
+   */
 static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
@@ -49411,7 +49427,7 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, 
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of a text before number `end`; for the logits of the last, if they are wanted. */
+/* Runs the pairs of a sequence before index `end`; wanted: with the logits of the last one. */
 static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                 int wanted, specdec_error *error)
 {
@@ -49423,7 +49439,7 @@ static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at,
     return specdec__forward_text(&m->context, &t->view, text + 1 - m->lead, end, m->context.most, &rows, NULL, error);
 }
 
-/* The trial asks before anything was heard: of states of zeros. */
+/* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
 static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -49463,7 +49479,8 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     return result;
 }
 
-/* The state behind the last token that is left is needed again, unless it is kept. */
+/* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
+   is stored. */
 static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -49494,7 +49511,7 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
-/* Whether the root's state is kept, and all before it have been heard of. */
+/* Whether the hidden state of the root's pair is stored, and all before it were received. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -49511,8 +49528,8 @@ static int specdec__draft_layer_followed(const specdec__drafter *d, int at)
     return m->sequences[at].from + m->sequences[at].count - m->lead;
 }
 
-/* Forgets states of pairs that have been run, but the last of them; if there is none, all are run first whose tokens
-   are known. */
+/* Makes room for states: drops those of pairs that were run, except the last. If there are none, runs all pairs whose
+   tokens are known first. */
 static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
@@ -49532,7 +49549,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
     return SPECDEC_OK;
 }
 
-/* Keeps the states that are new. A text some of whose states were missed is not drafted for, until it is cut. */
+/* Stores the hidden states that are new. A sequence of which states were missed is not drafted for until it is cut. */
 static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
@@ -49559,7 +49576,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
     return SPECDEC_OK;
 }
 
-/* Does a model read the states of this target? */
+/* Checks that a model uses hidden states of this target. */
 static specdec_result specdec__draft_layer_check(const specdec__model *m, const specdec__model *target,
                                                  specdec_error *error)
 {
@@ -49654,14 +49671,14 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__draft_assistant {
     specdec__draft_last last;
     const specdec__context *target;
-    float *inner;   /* (1 + tree size, stride of states): what stands for the state behind the root, behind candidates
+    float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
     float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
-    int place, n;   /* of the level under way: where its states go, and how many they are */
-    /* where centroids tell which tokens have logits; else NULL */
+    int place, n;   /* of the current level: index of its first state, and number of states */
+    /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
     float *row;     /* (threads, embedding): a row of the output */
-    specdec_candidate *nearest; /* (tree size, centroids that are looked at): those of rows; -1: none */
+    specdec_candidate *nearest; /* (tree size, nearest centroids): of each row; -1: none */
     specdec__context context;
 } specdec__draft_assistant;
 
@@ -49670,7 +49687,7 @@ static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
-/* Row i of a level: the target's embedding of a token, and behind it a state. */
+/* Sets row i of a level's input: the target's embedding of a token, and a hidden state. */
 static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int32_t token, const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
@@ -49682,7 +49699,8 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* The sum of products of two rows (count, a multiple of 8). Canonical: eight partial sums, then in order. */
+/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in order.
+   */
 static float specdec__draft_assistant_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
@@ -49696,7 +49714,7 @@ static float specdec__draft_assistant_product(const float *a, const float *b, in
     return sum;
 }
 
-/* The logits of row i's tokens of its k-th nearest centroid, or none of them any more. */
+/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them to -infinity again. */
 static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
 {
     const specdec__context *c = &m->context;
@@ -49719,7 +49737,8 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
     }
 }
 
-/* A thread's share of the logits of a level by its logits of centroids, which lie where those of tokens would. */
+/* A thread's part of a level's logits: for the tokens of the nearest centroids, whose logits lie where those of tokens
+   would. */
 static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
@@ -49739,7 +49758,7 @@ static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thr
             specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
 }
 
-/* A thread's share of the states that a level makes of its last norm, and of logits that centroids choose. */
+/* A thread's part of a level: the states behind its last norm, and the logits of the nearest centroids' tokens. */
 static void specdec__draft_assistant_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
@@ -49755,7 +49774,7 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
         specdec__draft_assistant_narrow(m, thread);
 }
 
-/* Runs n rows that have been put, behind the text of a proposal; their states get the places from `place` on. */
+/* Runs the n rows of a level behind the tokens of a proposal; their states are stored from index `place` on. */
 static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
                                                      int n, specdec_error *error)
 {
@@ -49781,7 +49800,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
                : SPECDEC_OK;
 }
 
-/* Nothing can be said before the target has keys: in the trial. */
+/* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
 static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
                                                      specdec_error *error)
 {
@@ -49809,7 +49828,7 @@ static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const sp
     return specdec__draft_assistant_level(m, p, 1 + from, count, error);
 }
 
-/* The last state, and all keys before the root. */
+/* Whether the target's hidden state before the root and its keys before the root are there. */
 static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].view;
@@ -49817,7 +49836,7 @@ static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int
     return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
 }
 
-/* Does a model read the keys of this target? */
+/* Checks that an assistant fits the target's keys. */
 static specdec_result specdec__draft_assistant_check(const specdec__model *m, const specdec__model *target,
                                                      specdec_error *error)
 {
@@ -49846,7 +49865,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     return SPECDEC_OK;
 }
 
-/* What centroids need; without them, rows of a short vocabulary, where that may pay. */
+/* Takes memory for logits by centroids, or else for a short vocabulary, where that may pay. */
 static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
                                           specdec__arena *arena)
 {
@@ -49923,32 +49942,33 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_block {
     specdec__levels levels;
-    specdec__view *views; /* (texts, then kept sequences): keys of tokens whose states were heard of */
+    specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
     float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
-    float *rows;          /* (tree size, vocab): logits behind a token; NULL: those of the block do */
-    float *narrow;        /* (output rows): of one of them */
+    float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
+    float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
     float *row;           /* (rank or embedding + rank): a row of a table */
     float *trust;         /* (tree size): of rows */
     specdec_candidate *best; /* (block, candidates): of rows, best first */
     int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of a product under way: what it is of, and how many rows */
+    int place, n;         /* of the current product: index of its row of the block, and number of tokens */
     specdec__context context;
 } specdec__draft_block;
 
-/* Row number i of those that the drafts begin with: its logits. */
+/* The logits of row i of the block, of one level; tokens behind it may still change them (specdec__draft_block_behind).
+   */
 static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
-/* A row of a table of weights becomes floats. */
+/* Dequantises a row of a table of weights. */
 static void specdec__draft_block_look_up(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
 
-/* The row of a table with as many rows as the output, or the vocabulary, that stands for a token; -1: there is none. */
+/* The row of a token in a table that has as many rows as the output or the vocabulary; -1: there is none. */
 static int specdec__draft_block_find(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
 {
     const specdec__model *model = m->context.model;
@@ -49973,7 +49993,7 @@ static float specdec__draft_block_product(const float *a, const float *b, int co
 
 /* --- DSpark ------------------------------------------------------------------------------------------------------- */
 
-/* A thread's share of what tokens add to rows. */
+/* A thread's part of the products by which DSpark adds to logits what a token contributes to those behind it. */
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -49988,7 +50008,7 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* How far row i of the block is to be trusted behind a token whose row of markov_in this is. */
+/* DSpark's estimate that row i of the block is right behind a token, whose row of markov_in is `before`. */
 static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
@@ -50002,7 +50022,7 @@ static float specdec__draft_block_trust(const specdec__draft_block *m, int i, co
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* Row i of the block behind each of tokens[n]. */
+/* DSpark: the logits of row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                   specdec_error *error)
 {
@@ -50036,7 +50056,7 @@ static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i
 
 /* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
 
-/* A thread's share of what the selector makes of the block's states. */
+/* A thread's part of the products of DFlash2's selector with the block's hidden states. */
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -50051,7 +50071,7 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* The candidates of n rows of the block. */
+/* DFlash2: the candidates of n rows of the block. */
 static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
@@ -50067,7 +50087,7 @@ static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n
     return SPECDEC_OK;
 }
 
-/* Row i of the block behind each of tokens[n]: its candidates alone have logits. */
+/* DFlash2: the logits of row i of the block behind each of tokens[n]; all tokens but the row's candidates have none. */
 static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
@@ -50105,7 +50125,7 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Row i of those that the drafts begin with becomes the rows of what stands behind each of tokens[n]. */
+/* Sets the levels' rows to row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                   specdec_error *error)
 {
@@ -50119,7 +50139,7 @@ static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the text of a proposal, for as many of its rows as the tree may have levels. */
+/* Runs a block behind the tokens of a proposal, for as many rows as the tree may have levels. */
 static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
                                                 specdec_error *error)
 {
@@ -50143,7 +50163,7 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
 }
 
-/* In the trial nothing was heard: the block is the whole text. */
+/* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
 static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -50195,8 +50215,8 @@ static int specdec__draft_block_followed(const specdec__drafter *d, int at)
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Makes keys of the states that are new. A text some of whose states were missed is not drafted for, until it is
-   cut. */
+/* Computes keys of the hidden states that are new. A sequence of which states were missed is not drafted for until it
+   is cut. */
 static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
@@ -50225,7 +50245,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     return result;
 }
 
-/* What rows behind tokens need. */
+/* Takes the memory for rows of logits behind tokens. */
 static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
@@ -50314,7 +50334,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Leaves out of a tree that was proposed what a constraint forbids, and what lies behind that. */
+/* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
 static void specdec__draft_ngram_obey(specdec__proposal *p)
 {
     int32_t now[SPECDEC__MAX_TREE];
@@ -50337,7 +50357,7 @@ static void specdec__draft_ngram_obey(specdec__proposal *p)
     p->tree.n = n;
 }
 
-/* The likeliest continuations of the text by what it and the others hold already. */
+/* Proposes the most probable continuations of the sequence, by n-grams of all sequences. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -50360,7 +50380,7 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     return result;
 }
 
-/* Learns from a token that was chosen behind text[length] how much each source can be trusted. */
+/* Updates the trust in each source of n-grams from a token that was chosen behind text[length]. */
 static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_reader *reader,
                                        specdec__ngram_place *place, const int32_t *text, int length)
 {
@@ -50371,7 +50391,7 @@ static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_rea
     reader->streak_at = length + 1;
 }
 
-/* Keeps what the target found likely at a node, if that was computed. */
+/* Stores the target's most probable tokens at a node, if its logits were computed. */
 static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
                                          const specdec__verified *j, int node)
 {
@@ -50380,7 +50400,7 @@ static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__n
                               j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
-/* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
+/* Learns from the tokens of a step, and stores the target's most probable tokens behind every node, accepted or not. */
 static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -50453,7 +50473,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
 }
 
-/* By what a file of what was seen is known to be for this vocabulary: a hash of its tokens' texts. */
+/* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
 static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
 {
     uint64_t hash = SPECDEC__HASH;
@@ -50481,7 +50501,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The tokens behind the text about which the constraint leaves no choice: a chain that is certain. */
+/* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
 static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     int length = p->count;
@@ -50519,20 +50539,20 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
-#define SPECDEC__RECALL_WINDOW 256 /* tokens of text that its draft model reads */
-#define SPECDEC__RECALL_SHARE 8    /* of the context, that is kept if the caller does not say */
-#define SPECDEC__RECALL_LEAST 64   /* tokens that are kept then */
+#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the first level's draft model uses */
+#define SPECDEC__RECALL_SHARE 8    /* the small cache holds the context's tokens divided by this, by default */
+#define SPECDEC__RECALL_LEAST 64   /* tokens of the small cache by default, at least */
 
 typedef struct specdec__draft_recall {
     specdec__levels levels;
     specdec__retrieval cache;
     specdec__drafter inner;    /* drafts for the small cache */
-    specdec__proposal p;       /* with this, for one text after the other */
+    specdec__proposal p;       /* of `inner`, for one sequence after the other */
     specdec_sampling sampling; /* of the first level */
-    int nodes;                 /* of its trees */
+    int nodes;                 /* of the first level's trees */
 } specdec__draft_recall;
 
-/* The first n nodes of the best tree of 8 for a middling acceptance. */
+/* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
 static void specdec__draft_recall_tree(specdec_tree *tree, int n)
 {
     static const signed char parents[SPECDEC__RECALL_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
@@ -50542,8 +50562,8 @@ static void specdec__draft_recall_tree(specdec_tree *tree, int n)
         specdec__tree_put(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* What the first level's drafter proposes behind a chain of so many tokens becomes a step of the small cache, as far as
-   the chain has places behind it. */
+/* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
+   deeper than the chain may still grow. */
 static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__proposal *p, int done,
                                                 specdec_error *error)
 {
@@ -50574,7 +50594,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     return specdec__forward(c, &batch, error);
 }
 
-/* Walks the first level's tree: each token that the small cache chooses is the next of the chain, of which *done are
+/* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
    there. */
 static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__proposal *p, int *done)
 {
@@ -50660,7 +50680,7 @@ static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t
         m->inner.kind->truncate(&m->inner, at, text, 0);
 }
 
-/* A level is a step of the target with few keys, for two tokens or so. */
+/* The cost of a level: a step of the target with few keys, for about two tokens. */
 static double specdec__draft_recall_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -50674,7 +50694,7 @@ static int specdec__draft_recall_ready(const specdec__drafter *d, int at, int co
     return specdec__retrieve_pays(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* The drafter of the first level: the draft model, if there is one, else n-grams. */
+/* Makes the drafter of the first level: the draft model if the configuration has one, else n-grams. */
 static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, const specdec__drafter *d,
                                                   const specdec__draft_setup *setup, specdec__arena *arena,
                                                   specdec_error *error)
@@ -58813,8 +58833,8 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What a prompt is appended to: the first tokens of the sequence, and tokens that lie behind the sequence in its buffer.
-   The latter spell the returned part of a token within which a stop string begins. */
+/* What a prompt is appended to: the first `keep` tokens of the sequence, and `fresh` tokens that lie behind it in its
+   buffer. The latter spell the returned part of a token within which a stop string begins. */
 typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;

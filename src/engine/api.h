@@ -474,8 +474,8 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What a prompt is appended to: the first tokens of the sequence, and tokens that lie behind the sequence in its buffer.
-   The latter spell the returned part of a token within which a stop string begins. */
+/* What a prompt is appended to: the first `keep` tokens of the sequence, and `fresh` tokens that lie behind it in its
+   buffer. The latter spell the returned part of a token within which a stop string begins. */
 typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;

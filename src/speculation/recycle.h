@@ -17,7 +17,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
 #define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
 
-/* What followed a context. */
+/* The most probable tokens behind a context. */
 typedef struct specdec__recycled {
     uint32_t tag;                            /* of the context */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
@@ -29,7 +29,7 @@ typedef struct specdec__recycling {
     uint32_t count;             /* a power of two; 0: nothing is kept */
 } specdec__recycling;
 
-/* Takes the table's memory from an arena: of at least so many entries, if any. */
+/* Takes a table of at least `entries` entries (0: none) from an arena. */
 static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
 {
     for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
@@ -39,7 +39,7 @@ static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *aren
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
 
-/* The place of a context of n tokens, tail[0] being its newest, and its tag there. */
+/* The entry for a context of n tokens (tail[0] is the newest), and the tag that it must have. */
 static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, const int32_t *tail, int n, uint32_t *tag)
 {
     uint64_t hash = (uint64_t)n;
@@ -51,7 +51,7 @@ static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, co
     return &r->entries[(uint32_t)hash & (r->count - 1)];
 }
 
-/* What followed the longest context that is in the table, of the known tokens of tail; NULL: none is. *length: its
+/* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
    tokens. */
 static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
                                                       int *length)
@@ -68,8 +68,8 @@ static const specdec__recycled *specdec__recycle_find(const specdec__recycling *
     return NULL;
 }
 
-/* Keeps what a row of logits (vocab) says about what follows tail (known tokens). A logit that is not known is
-   -infinity or no number. heat: the temperature; 0: greedy. */
+/* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
+   are -infinity or NaN. heat: the temperature; 0: greedy. */
 static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, int known,
                                   const specdec__kernels *kernels, const float *logits, int vocab, float heat)
 {
