@@ -819,8 +819,8 @@ typedef struct specdec_message {
    UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. What a caller hands
-   over may have SPECDEC_WHOLE_STRING as its length; bytes NULL: there is none. */
+/* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
+   text from the caller, length may be SPECDEC_WHOLE_STRING (up to the zero), and bytes NULL (no text). */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
@@ -1114,7 +1114,7 @@ SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const
                                                int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                                specdec_error *error);
 
-/* What a token is; they add up. */
+/* Kinds of a token, as bits: a token may be of several kinds. */
 enum {
     SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
     SPECDEC_TOKEN_END = 2,          /* ends an answer */
@@ -1170,12 +1170,12 @@ SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const 
    Greedy candidates get no noise. Equal sums: the lower token. Returns how many there are: fewer than k when candidates
    run out. */
 SPECDEC_DEF int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
-                       specdec_candidate *best);
+                                   specdec_candidate *best);
 
 /* The candidates' distribution, p[vocab], summing to 1; zero for tokens that are no candidates. Greedy: all on the
    best. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
-                                           specdec_error *error);
+                                                       specdec_error *error);
 
 /* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
    decision 0. Independent of the noise in specdec_sample_top for the same seed. */
@@ -1224,7 +1224,7 @@ SPECDEC_DEF specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, s
 /* Expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1] on the path
    from the root. Ranks past width count as never accepted. */
 SPECDEC_DEF specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
-                                  specdec_error *error);
+                                              specdec_error *error);
 
 /* Bytes of memory that specdec_tree_best and specdec_tree_grid need; 0 when a number is out of its limits. */
 SPECDEC_DEF size_t specdec_tree_memory(int n, int d, int width);
@@ -1283,7 +1283,7 @@ typedef struct specdec_verdict {
    draft, is passed over; for Sequoia, one behind all that this draft can draw is a uniform draw: leave out those whose
    draft share is 0. A few passes over the vocabulary, one for each rejected child (SpecTr: 30). Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
-                              specdec_error *error);
+                                          specdec_error *error);
 
 /* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
    decoding. */
@@ -2790,8 +2790,8 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
-   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_LENT is 1, it runs on the
-   stack that is handed over; elsewhere the system brings a stack of that size. It returns 0 when the thread is refused.
+   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_OWN_STACKS is 1, it runs on
+   the given stack; elsewhere the system allocates a stack of that size. It returns 0 when the thread is refused.
    A lot is where threads sleep. specdec__os_park sleeps until *word differs from value; specdec__os_wake makes all who
    sleep in a lot look at their words again. */
 
@@ -2799,12 +2799,12 @@ typedef void specdec__os_function(void *argument);
 
 #if defined(SPECDEC_NO_THREADS)
 #define SPECDEC__OS_THREADS 0
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 
 typedef int specdec__os_handle, specdec__os_lot;
 #elif defined(_WIN32)
 #define SPECDEC__OS_THREADS 1
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 
 typedef HANDLE specdec__os_handle;
 
@@ -2815,9 +2815,9 @@ typedef struct specdec__os_lot {
 #else
 #define SPECDEC__OS_THREADS 1
 #ifdef __APPLE__ /* takes stacks that begin with a page: of which size, no constant tells */
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 #else
-#define SPECDEC__OS_LENT 1
+#define SPECDEC__OS_OWN_STACKS 1
 #endif
 
 typedef pthread_t specdec__os_handle;
@@ -2933,7 +2933,7 @@ static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t byt
     int failed;
 
     pthread_attr_init(&attributes);
-    failed = SPECDEC__OS_LENT ? pthread_attr_setstack(&attributes, stack, bytes)
+    failed = SPECDEC__OS_OWN_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
                               : pthread_attr_setstacksize(&attributes, bytes);
     failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_main, thread);
     pthread_attr_destroy(&attributes);
@@ -3255,7 +3255,7 @@ static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsi
     specdec__os_lot_init(&crew->lot);
     for (; crew->count < helpers; crew->count++) {
         specdec__seat *seat = &crew->seats[crew->count];
-        void *stack = SPECDEC__OS_LENT ? stacks + (size_t)crew->count * SPECDEC__STACK : NULL;
+        void *stack = SPECDEC__OS_OWN_STACKS ? stacks + (size_t)crew->count * SPECDEC__STACK : NULL;
 
         seat->crew = crew;
         if (!specdec__os_start(&seat->thread, stack, SPECDEC__STACK, specdec__pool_helper, seat)) {
@@ -3282,7 +3282,8 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
         specdec__seat *seats = SPECDEC__TAKE(arena, specdec__seat, helpers);
 
         crew = SPECDEC__TAKE(arena, specdec__crew, 1);
-        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_LENT * (size_t)helpers, SPECDEC__STACK, 4096);
+        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_OWN_STACKS * (size_t)helpers, SPECDEC__STACK,
+                                                      4096);
         if (crew) {
             crew->seats = seats;
             crew->hooks = hooks;
@@ -4487,7 +4488,7 @@ typedef struct specdec__quant_unsupported {
     const char *name, *near_it;
 } specdec__quant_unsupported;
 
-static const specdec__quant_unsupported specdec__quant_strangers[] = {
+static const specdec__quant_unsupported specdec__quant_unsupported_types[] = {
     {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
     {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
     {26, 1, 4, "I32", "F32"},           {27, 1, 8, "I64", "F32"},           {28, 1, 8, "F64", "F32"},
@@ -4495,13 +4496,13 @@ static const specdec__quant_unsupported specdec__quant_strangers[] = {
     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
 /* The row of a type that is not read, or NULL when it is not even known. */
-static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_stranger(uint32_t number)
+static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_unsupported(uint32_t number)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__quant_strangers); i++)
-        if (specdec__quant_strangers[i].number == number)
-            return &specdec__quant_strangers[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__quant_unsupported_types); i++)
+        if (specdec__quant_unsupported_types[i].number == number)
+            return &specdec__quant_unsupported_types[i];
     return NULL;
 }
 
@@ -4510,7 +4511,7 @@ static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_str
 static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
-    const specdec__quant_unsupported *stranger = type ? NULL : specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = type ? NULL : specdec__quant_find_unsupported(number);
     const size_t block = type ? (size_t)type->block : stranger ? stranger->block : 1,
                  bytes = type ? (size_t)type->bytes : stranger ? stranger->bytes : 0;
 
@@ -4597,7 +4598,7 @@ SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
 /* specdec__quant_nearest of both, plus SPECDEC__QUANT_MAGIC: the low bits of the sums are those of the integers. */
 #define SPECDEC__QUANT_MAGIC specdec__quant_both(6755399441055744.0)
 SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
-                                                                specdec__pair high)
+                                                          specdec__pair high)
 {
     value = SPECDEC__LARGER_PAIR(value, low);
     return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_MAGIC;
@@ -5683,8 +5684,8 @@ static SPECDEC__UNUSED float specdec__log(float x)
     return specdec__fma(exponent, 0.693145752f, p + f);
 }
 
-/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. It
-   ends with any other, too: 0 gives something below -700. */
+/* Natural logarithm of a normal double > 0, to about 1e-15: scaled by powers of 2 into [sqrt(1/2), sqrt(2)), then the
+   series of atanh. Other arguments give an unspecified result, 0 one below -700. */
 static double specdec__log_double(double x)
 {
     int exponent = 0, i;
@@ -6268,7 +6269,7 @@ SPECDEC__INLINE void specdec__grid_iq2_s(const unsigned char *tile, int g, int r
 
 /* IQ3_XXS and IQ3_S: the indices stand at the same place; high: the bits above the eighth, one a point. */
 SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
-                                            int row, specdec__grid_group *out)
+                                       int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
     int i;
@@ -6573,15 +6574,15 @@ SPECDEC__INLINE int specdec__x86_parts(int type)
     }
 }
 
-/* Where the file's block begins in which the 32 values `block` lie, in tiles that begin at tile; and the how manieth of
-   that block's they are. Types with factors have their 256 values at tile. */
-SPECDEC__INLINE const unsigned char *specdec__x86_own(int type, const unsigned char *tile, int block)
+/* The address of the block that holds 32 values (number `block` of a tile), and their index among its groups of 32.
+   Types with factors have one block of 256 values, at `tile`. */
+SPECDEC__INLINE const unsigned char *specdec__x86_block_of(int type, const unsigned char *tile, int block)
 {
     const int parts = specdec__x86_parts(type), whole = specdec__x86_is_plain(type) ? block / parts : 0;
 
     return tile + (size_t)whole * (size_t)(specdec__x86_span(type) * parts);
 }
-SPECDEC__INLINE int specdec__x86_part(int type, int block)
+SPECDEC__INLINE int specdec__x86_part_of(int type, int block)
 {
     return specdec__x86_is_plain(type) ? block % specdec__x86_parts(type) : block;
 }
@@ -6595,8 +6596,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of specdec__x86_own
-   and specdec__x86_part, from the first row of a vector on. */
+/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of
+   specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
 #define SPECDEC__X86_CODES(isa, own, part, u) \
     case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
@@ -7594,7 +7595,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *lo
     }
 }
 
-/* Eighths of Q6_K: four bits and two bits make a code. */
+/* u: the codes of an eighth of the 256 values of a tile of Q6_K: four low bits from nibbles, two high bits. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
@@ -7633,11 +7634,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
                                                        __m256i u[8])
 {
-    const unsigned char *own = specdec__x86_own(type, tile + half * 32, block);
+    const unsigned char *own = specdec__x86_block_of(type, tile + half * 32, block);
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx2, own, specdec__x86_part(type, block), u)
+    SPECDEC__X86_CODES(avx2, own, specdec__x86_part_of(type, block), u)
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -7778,12 +7779,12 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx2_powers(specdec__x86_own(type, rows->tile, granule) + rows->half * 8);
+        return specdec__avx2_powers(specdec__x86_block_of(type, rows->tile, granule) + rows->half * 8);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx2_halves_of_e4m3(specdec__x86_own(type, rows->tile, granule / 2) + rows->half * 32,
+        return specdec__avx2_halves_of_e4m3(specdec__x86_block_of(type, rows->tile, granule / 2) + rows->half * 32,
                                             granule % 4);
     if (specdec__x86_is_plain(type))
-        return specdec__avx2_halves(specdec__x86_own(type, rows->tile, granule) + specdec__x86_d(type) +
+        return specdec__avx2_halves(specdec__x86_block_of(type, rows->tile, granule) + specdec__x86_d(type) +
                                     which * 2 * SPECDEC__ROWS + rows->half * 16);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
@@ -8717,8 +8718,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
 
 /* See specdec__interleave_function. */
 SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *type, const unsigned char *rows,
-                                                     size_t row_bytes, int row_count, size_t blocks,
-                                                     unsigned char *tile_out)
+                                                   size_t row_bytes, int row_count, size_t blocks,
+                                                   unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
     const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
@@ -9143,11 +9144,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_own(type, tile, block) : tile;
+    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_block_of(type, tile, block) : tile;
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx512, own, specdec__x86_part(type, block), u)
+    SPECDEC__X86_CODES(avx512, own, specdec__x86_part_of(type, block), u)
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -9286,7 +9287,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_is_plain(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
-    const unsigned char *own = unpacked ? tile : specdec__x86_own(type, tile, block);
+    const unsigned char *own = unpacked ? tile : specdec__x86_block_of(type, tile, block);
     int i;
 
     specdec__avx512_codes(type, tile, panel, block, out->codes);
@@ -9297,7 +9298,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
                                 : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part(type, block), i)
+        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part_of(type, block), i)
                               : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
             out->minimum[i] = plain ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
@@ -11720,7 +11721,7 @@ SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
     return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
-/* Types of one or two bits, and those and MXFP4: see specdec__neon_few_bits. */
+/* Whether the codes of a type have one or two bits; few_bits: or are those of MXFP4. See specdec__neon_few_bits. */
 SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
@@ -12006,8 +12007,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_
 
 /* 32 values of four rows of block b of IQ2. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq2(int type, const specdec__dotprod_run *run, int b,
-                                                                 const specdec__dotprod_quad *quad,
-                                                                 specdec__dotprod_rows *rows)
+                                                                const specdec__dotprod_quad *quad,
+                                                                specdec__dotprod_rows *rows)
 {
     const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
     const int8x16_t ones = vdupq_n_s8(1);
@@ -13177,7 +13178,7 @@ SPECDEC__I8MM_TYPES(SPECDEC__I8MM_MULTIPLY)
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* Sums of four rows of one column, that start at SPECDEC__DOTPROD_START; w: words of the granule. Sums of 8 products
+/* Sums of products of four rows with a column, over a granule of `words` words (w), plus *start. Sums of 8 products
    (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words, int wide, const int32_t *start,
                                                    const int8_t *codes)
@@ -15235,7 +15236,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
 /* A string; out->data is NULL when the key is absent. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
                                                                specdec__bytes *out,
-                                               specdec_error *error)
+                                                               specdec_error *error)
 {
     specdec__gguf_value v;
 
@@ -15253,7 +15254,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 /* An array with items of one type; out->items is NULL when the key is absent. Items are read with specdec__load_...,
    strings one after the other with specdec__cursor_string over (items, bytes). */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
-                                              specdec__gguf_value *out, specdec_error *error)
+                                                              specdec__gguf_value *out, specdec_error *error)
 {
     memset(out, 0, sizeof *out);
     if (!specdec__gguf_find(gguf, key, out))
@@ -19997,7 +19998,7 @@ static void specdec__answer_finish(specdec_splitter *s)
 
 /* ---- Taken from outside. */
 
-/* The next bytes; NULL: the answer has ended. */
+/* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
 {
     s->input = bytes;
@@ -25376,7 +25377,7 @@ static void specdec__template_use(specdec__template *t, int op, int32_t packed)
                                   : specdec__template_bool(specdec__template_tests_true(t, which, &value, &call)));
 }
 
-/* Instructions on values alone. */
+/* Executes an instruction that only computes values on the stack. */
 static void specdec__template_compute(specdec__template *t, int op, int32_t argument)
 {
     const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
@@ -25928,9 +25929,9 @@ static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end,
     specdec__chat_close(format, role, end, out);
 }
 
-/* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: there are
-   messages before it. end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without
-   words, when out->needed is above its size. */
+/* Appends messages in the model's chat format, and the beginning of the model's turn. begun: 1: messages precede them.
+   end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without a message, when
+   out->needed is above out's size. */
 static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *chat, specdec__bytes end, int begun,
                                                            const specdec_message *messages, int count,
                                                            specdec__chat_text *out, specdec_error *error)
@@ -26399,7 +26400,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A text of the caller's with its length; one that is not there is empty. */
+/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for NULL. */
 static specdec__bytes specdec__text_of(specdec_text text)
 {
     return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
@@ -26955,8 +26956,8 @@ static const specdec__calls *specdec__conversation_named(specdec__bytes text, co
 /* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
    stays in w->found. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(specdec__chat_work *w,
-                                                                             specdec__bytes text,
-                                                                             const specdec__vocab *v)
+                                                                                specdec__bytes text,
+                                                                                const specdec__vocab *v)
 {
     static const char tools[] =
         "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather.\", "
@@ -30419,7 +30420,8 @@ enum {
 
 enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
 
-/* A fact or a branch: kind, the keyword's value, the schema that has it, negated or a term. */
+/* A keyword of a schema (kind): the node of its value, the schema that has it, and 1 if it is negated. A branch has a
+   term in place of the last. */
 typedef struct specdec__fact {
     uint32_t kind, node, owner, more;
 } specdec__fact;
@@ -31610,8 +31612,8 @@ static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t 
     return next;
 }
 
-/* Texts that an expression over characters describes leave *d. Returns 0 when none is left. */
-static int specdec__raw_without(specdec__schema *s, specdec__dfa *d, const char *text)
+/* Removes from the DFA *d the texts that an expression over characters accepts. Returns 0 when none is left. */
+static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
 
@@ -31641,7 +31643,7 @@ static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
 
-    if (lines && !specdec__raw_without(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+    if (lines && !specdec__raw_subtract(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
         bare.states = 0;
     b->nfa.count = 0;
     end = specdec__nfa_text(b, close, specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0));
@@ -31677,7 +31679,7 @@ static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, c
     }
     if (s->b->failed || !specdec__dfa_trim(s->b, d))
         return;
-    if (s->doubtful && !specdec__raw_without(s, d, specdec__raw_doubtful))
+    if (s->doubtful && !specdec__raw_subtract(s, d, specdec__raw_doubtful))
         return;
     if (specdec__raw_marked(s, d))
         specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
@@ -32057,7 +32059,7 @@ static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
     specdec__dfa d;
 
     if (!specdec__schema_listed(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
-        (s->doubtful && !specdec__raw_without(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
+        (s->doubtful && !specdec__raw_subtract(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
         return 0;
     rule = specdec__build_rule(b);
     if (b->failed)
@@ -32612,7 +32614,8 @@ static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
     return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
 }
 
-/* Notes what the values of an argument are, for those who read the answer; size 0: of those that are not listed. */
+/* Stores how the values of an argument of the current tool are written, for the splitter; size 0: of arguments that the
+   schema does not list. */
 static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
                                   uint32_t rule)
 {
@@ -33085,7 +33088,7 @@ static void specdec__schema_raw_literals(specdec__schema *s)
             specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
     }
     if (!b->failed && b->tree.data[any + SPECDEC__TREE_CHILD] && specdec__strings_tree(b, &d, any) &&
-        (!s->doubtful || specdec__raw_without(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
+        (!s->doubtful || specdec__raw_subtract(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
         specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
 }
 
@@ -33158,7 +33161,7 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     b->rules.data[rule] = start;
 }
 
-/* An error that has no keyword yet is that of a conjunction. */
+/* Sets the keyword of an error that has none yet, to that of a conjunction. */
 static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
@@ -33572,7 +33575,7 @@ static void specdec__compile_choices(specdec__build *b, const char *const *choic
 
 /* Says where a text is wrong. */
 static specdec_result specdec__compile_fail_at(const specdec__build *b, const unsigned char *text, size_t size,
-                                              specdec_error *error)
+                                               specdec_error *error)
 {
     size_t i, line = 1, column = 1;
 
@@ -34047,7 +34050,7 @@ static void specdec__machine_next(specdec__machine *m, const specdec__thread *th
 
 /* Do these bytes follow? Reads them from a copy of the state. */
 static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
-                                                   const unsigned char *bytes, size_t count)
+                                                    const unsigned char *bytes, size_t count)
 {
     specdec_constraint_state copy = *state;
     size_t i;
@@ -34571,7 +34574,7 @@ typedef struct specdec__mixing {
 /* Floats of the matrix of a head. */
 SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
 
-/* Floats of the inputs of a convolution that precede the next one's. */
+/* Floats of the last taps - 1 inputs of the convolution's channels, which the next token's convolution needs. */
 SPECDEC__INLINE size_t specdec__mixing_window(const specdec__mixing *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
@@ -35445,7 +35448,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
 
 /* Maps the parts of a model one behind the other, or, with room, reads them into it. */
 static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room,
-                                                            int mapped, specdec_error *error)
+                                                             int mapped, specdec_error *error)
 {
     char name[SPECDEC__PART_PATH];
     specdec__gguf part;
@@ -36171,7 +36174,7 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
 /* Refuses a tensor of a type that is not read. */
 static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_stranger(type);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
 
     return stranger ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                                     "tensor %s is of type %s, which is not read (%s is)", name, stranger->name,
@@ -36300,7 +36303,7 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* The same, of numbers up to 1e16. */
+/* As specdec__model_values, and checks that all values are numbers of at most 1e16 in size. */
 static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
                                            int vectors, int required, specdec__arena *arena, const float **out,
                                            specdec_error *error)
@@ -37139,7 +37142,8 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
-/* Binds what makes streams of x, and x of streams: each a tensor of a matrix for all streams but x. */
+/* Binds the matrices of AltUp that turn x into the other streams, and these into x. The file has one tensor for each
+   direction, which holds the matrices of all streams but x. */
 static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
 {
     static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
@@ -37939,7 +37943,7 @@ typedef struct specdec__model_cut {
 
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
+                                           const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
@@ -38118,7 +38122,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
         state->place[i] = i;
 }
 
-/* The state of a view: what its last point says, or zeros. */
+/* The last point of a view's state (its token count and slot), or zeros if it has none. */
 SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};
@@ -40036,8 +40040,8 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
 
 /* What specdec__forward_tiles does, without the scales of matrices. */
 static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
-                                   const specdec__place *next, int column, int count,
-                                   specdec__scratch *scratch, float *const *sums)
+                                      const specdec__place *next, int column, int count,
+                                      specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
     const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
@@ -40104,12 +40108,12 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
 }
 
 SPECDEC__FOR_SIZE
-/* Pairs of tiles of a matrix that are read to see how long that takes: of all slices of so many pairs, as many as there
-   are threads, from number at * threads on. */
+/* Slices of a matrix that are read to time it, one a thread: slices have `pairs` pairs of tiles, and the first one is
+   number index * threads. */
 typedef struct specdec__slices {
     specdec__context *context;
     const specdec__matrix *matrix;
-    int at, pairs;
+    int index, pairs;
 } specdec__slices;
 
 /* Multiplies a thread's slice by column 0, whatever that holds, and forgets the sums: weights are read as in a step of
@@ -40119,7 +40123,7 @@ static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
     const specdec__slices *slices = (const specdec__slices *)argument;
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
-    int k = slices->at * specdec__pool_active(c->pool) + thread, end, i;
+    int k = slices->index * specdec__pool_active(c->pool) + thread, end, i;
     specdec__place places[4]; /* a pair and the next one */
     float *sums[2];
 
@@ -40262,7 +40266,7 @@ typedef struct specdec__part {
     int from, to;    /* blocks of each */
 } specdec__part;
 
-static specdec__part specdec__forward_part(const specdec__context *c, int thread, int n, int stride)
+static specdec__part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
 {
     const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32,
               whole = n >= 16 * threads;
@@ -40293,7 +40297,7 @@ typedef struct specdec__input {
 static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__input *in)
 {
     const specdec__model *m = c->model;
-    const specdec__part part = specdec__forward_part(c, thread, in->n, in->stride);
+    const specdec__part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
     const int at = part.from * 32, width = in->stride - SPECDEC__APART;
     specdec__columns columns; /* a copy but for what thread 0 is going to write */
     int i;
@@ -40334,7 +40338,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
 /* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
 static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -40354,7 +40358,7 @@ static void specdec__forward_add(specdec__context *c, int thread, const float *n
 /* A thread's part of x times a factor. */
 static void specdec__forward_scale(specdec__context *c, int thread, float factor)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first; i < part.last; i++)
@@ -40590,7 +40594,7 @@ static void specdec__forward_coefficients(const specdec__context *c, int i, cons
 /* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
 static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.to * 32;
     float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
     int i, at, s, k, n;
@@ -40614,7 +40618,7 @@ static void specdec__forward_predict(specdec__context *c, int thread, const spec
    Then h = x times a weight, which is what goes with the layer's inputs. */
 static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.to * 32;
     float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
     int i, at, s, n;
@@ -40640,7 +40644,7 @@ static void specdec__forward_correct(specdec__context *c, int thread, const spec
 /* A thread's part of x = (x + h + norm(y)) / root(2): what stands beside attention is h and y. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -42017,7 +42021,7 @@ SPECDEC__FOR_SIZE
 static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
 {
     const specdec__block *b = &c->model->block;
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int width = c->model->embedding, groups = width / b->group;
     const int end = specdec__min_int(part.to * 32, width), stride = specdec__forward_stride(2 * b->taps * groups);
     int i, tap, d;
@@ -42040,7 +42044,7 @@ static void specdec__forward_convolve(specdec__context *c, int thread, const flo
 /* A thread's part of c->mixed goes back to where the half's output is awaited. */
 static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first; i < part.last; i++) {
@@ -42624,7 +42628,7 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
 /* out (n, stride) = what the experts of each row give, by their shares, best first. */
 static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, stride);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, stride);
     const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
     int i, k;
 
@@ -42641,7 +42645,7 @@ static void specdec__forward_blend(specdec__context *c, int thread, float *out, 
 /* y += what the shared expert gives, times the sigmoid of what its router says, if it has one. */
 static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -42724,7 +42728,7 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
 /* y = norm(y), of what experts give, + norm(parts), of what the network beside them gives. Returns 1 when cancelled. */
 static int specdec__forward_both(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, to = part.to * 32, width = c->e - SPECDEC__APART;
     int i;
 
@@ -43025,7 +43029,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     return SPECDEC_OK;
 }
 
-/* Of a batch that nobody wants: its nodes get their places, and states what waited for a step. */
+/* Prepares a cancelled batch without computing it: its nodes get their slots in the cache, and rows that waited are
+   applied to the states of recurrent layers. */
 static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
@@ -46053,7 +46058,7 @@ static void specdec__ngram_begin_trust(specdec__ngram *index)
 
 /* Takes the index's memory from an arena; where the arena only counts, nothing is set. */
 static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena,
-                                                             const specdec__ngram_size *size, specdec_error *error)
+                                             const specdec__ngram_size *size, specdec_error *error)
 {
     const int most = 1 << 28, context = size->context, max_nodes = size->max_nodes;
     int i;
@@ -46326,7 +46331,7 @@ static void specdec__ngram_begin(const specdec__ngram *index, specdec__ngram_rea
 
 /* Counts text[reader->length .. length). Where there is no room, the oldest tokens are dropped. */
 static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *reader,
-                                                  const int32_t *text, int length)
+                                  const int32_t *text, int length)
 {
     reader->text = text;
     while (reader->length < length) {
@@ -46338,7 +46343,7 @@ static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *
 /* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
    holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
 static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *reader,
-                                                  const int32_t *text, int length)
+                                  const int32_t *text, int length)
 {
     int k;
 
@@ -46359,7 +46364,7 @@ static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *
 /* Ends a sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A sequence
    that is to leave nothing is rewound to 0 instead. O(context) a token. */
 static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *reader,
-                                               const int32_t *text)
+                               const int32_t *text)
 {
     const int room = specdec__max_int(index->size.history - 1, 0), length = reader->length;
     int at;
@@ -46738,7 +46743,7 @@ static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *read
      8        FNV-1a of all bytes before
    O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t vocabulary, void *data,
-                                                          size_t room, size_t *bytes, specdec_error *error)
+                                          size_t room, size_t *bytes, specdec_error *error)
 {
     unsigned char *file = (unsigned char *)data, *to;
     int i;
@@ -46792,7 +46797,7 @@ static specdec_result specdec__ngram_check(const unsigned char *data, size_t siz
    that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH;
    SPECDEC_ERROR_ARGUMENT: this index has no history. */
 static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
-                                                          const void *data, size_t size, specdec_error *error)
+                                          const void *data, size_t size, specdec_error *error)
 {
     const unsigned char *file = (const unsigned char *)data;
     const size_t room = (size_t)index->size.history;
@@ -53185,7 +53190,7 @@ static void specdec__engine_time_reading(specdec__engine *e)
     e->target.columns.values = e->target.h;
     for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
         slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
-        slices.at = i / m->layers;
+        slices.index = i / m->layers;
         slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
         specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
@@ -54141,7 +54146,7 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
 /* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
    target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
 static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
-                                 double anew)
+                                     double anew)
 {
     const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
     specdec_tree tree = p->tree; /* its arrays are the lane's; n is the size when the step began */
@@ -55892,8 +55897,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
 #define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
 #define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
-#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
+#define SPECDEC__REMOTE_DRAFTS 2048 /* that rank 0 remembers, for each of the first few texts */
+#define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* of a guess, at most */
 
 enum {
     SPECDEC__WIRE_SIGN, /* the magic number */
@@ -55941,22 +55946,22 @@ enum {
 enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
 
 /* What the draft rank thinks may follow. */
-typedef struct specdec__guess {
+typedef struct specdec__remote_draft {
     uint32_t number; /* of all its guesses; 0: none */
     uint32_t first;  /* number of its first child, whom the others follow */
     int32_t token;
-    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
-} specdec__guess;
+    unsigned char share, count; /* share: of 255, among siblings; count: of children, once they have arrived */
+} specdec__remote_draft;
 
-/* What the draft rank knows of a text, and what it thinks follows. */
-typedef struct specdec__guessed {
+/* What rank 0 has sent the draft rank of a sequence, and the draft tokens that have arrived. */
+typedef struct specdec__remote_sequence {
     uint32_t epoch;
-    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
-    double told_at;      /* by the clock: the last of them */
+    int told, news;      /* tokens that were sent; 1: the epoch was not sent yet */
+    double told_at;      /* clock, seconds: when the last token was sent */
     uint32_t sampling[SPECDEC__GUESS_SAMPLING];
-    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
+    uint32_t root;       /* number of the draft token that is the sequence's token number count - 1 */
     int count;           /* 0: there is none */
-} specdec__guessed;
+} specdec__remote_sequence;
 
 /* A run that rank 0 has sent, and that was not answered or not taken yet. */
 typedef struct specdec__wire_flight {
@@ -55991,8 +55996,8 @@ typedef struct specdec__link {
     int loaded;                /* this rank has its model */
     const specdec_hooks *hooks; /* whose log hears of that */
     uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
-    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
-    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
+    specdec__remote_sequence *guessed; /* (view_count) on rank 0, if there is one */
+    specdec__remote_draft *guesses; /* (guess_count) by the last digits of their numbers */
     int guess_count, fresh;    /* fresh: some have come since that was looked at */
     uint32_t guess_next;       /* number behind those that have come */
     double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
@@ -56022,7 +56027,7 @@ typedef struct specdec__link {
     double working;            /* seconds */
     int64_t runs, run_nodes, kept_nodes;
     struct specdec__ranks *ranks;     /* the lane of rank 0 */
-    struct specdec__guesser *guesser; /* what a rank has that only drafts */
+    struct specdec__draft_rank *guesser; /* what a rank has that only drafts */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
@@ -56396,25 +56401,25 @@ static void specdec__link_hear_failed(specdec__link *link, int rank, const unsig
     SPECDEC__STORE(&link->stop, 1);
 }
 
-/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
+/* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
+static void specdec__remote_draft_forget(specdec__remote_sequence *known)
 {
     known->epoch++;
     known->news = 1;
 }
 
-/* The guess with a number; NULL: it is not known, or not any more. */
-static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
+/* The draft token with a number; NULL: it is not stored, or was overwritten. */
+static specdec__remote_draft *specdec__remote_draft_at(const specdec__link *link, uint32_t number)
 {
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
 
     return number && guess->number == number ? guess : NULL;
 }
 
-/* A guess takes its place, in that of an old one. */
-static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
+/* Stores a draft token in its place in the ring, over an old one. */
+static void specdec__remote_draft_put(specdec__link *link, uint32_t number, uint32_t word)
 {
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
 
     memset(guess, 0, sizeof *guess);
     guess->number = number;
@@ -56422,58 +56427,58 @@ static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t wo
     guess->share = (unsigned char)(word >> 24);
 }
 
-/* One more time that something took; pauses count little. */
-static void specdec__guess_see(double *mean, double seconds)
+/* Adds a measured time to a mean; outliers count little. */
+static void specdec__remote_draft_see(double *mean, double seconds)
 {
     seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
     *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
 }
 
-/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
-static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
+/* Measures how long draft tokens that have just arrived took; begun: the sequence's count if they are the first behind
+   it, else 0. */
+static void specdec__remote_draft_time(specdec__link *link, const specdec__remote_sequence *text, int begun)
 {
     const double now = specdec__os_seconds();
 
     if (begun && begun == text->told)
-        specdec__guess_see(&link->late, now - text->told_at);
+        specdec__remote_draft_see(&link->late, now - text->told_at);
     if (!begun)
-        specdec__guess_see(&link->pace, now - link->guessed_at);
+        specdec__remote_draft_see(&link->pace, now - link->guessed_at);
     link->guessed_at = now;
 }
 
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
-   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
-   sense. */
-static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
+/* Stores draft tokens that have arrived. Those behind tokens that were dropped since, repeated ones and late ones are
+   ignored. If some were lost, the draft rank is asked to begin again. Returns 0 if the message is not valid. */
+static int specdec__remote_draft_hear(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
     const int view = specdec__wire_int(&in, 0, link->view_count - 1);
     const uint32_t epoch = specdec__wire_word(&in);
     const int begun = specdec__wire_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_word(&in);
-    specdec__guessed *text = &link->guessed[view];
+    specdec__remote_sequence *text = &link->guessed[view];
     const int late = (int32_t)(number - link->guess_next) < 0;
     const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
     int lost = 0;
 
     if (counts)
-        specdec__guess_time(link, text, begun);
+        specdec__remote_draft_time(link, text, begun);
     if (counts && begun) {
         text->root = number - 1;
         text->count = begun;
-        specdec__guess_put(link, text->root, 0);
+        specdec__remote_draft_put(link, text->root, 0);
     }
     while (!in.bad && in.left) {
         const uint32_t head = specdec__wire_word(&in), first = number;
         int children = (int)(head & 15);
-        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
+        specdec__remote_draft *parent = specdec__remote_draft_at(link, number - (head >> 4));
 
         in.bad |= !children || children > in.left || !(head >> 4);
         for (; !in.bad && children; children--, number++) {
             const uint32_t word = specdec__wire_word(&in);
 
             if (counts && parent)
-                specdec__guess_put(link, number, word);
+                specdec__remote_draft_put(link, number, word);
         }
         if (counts && parent && parent->number == first - (head >> 4)) {
             parent->first = first;
@@ -56483,7 +56488,7 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
     }
     link->guess_next = late ? link->guess_next : number;
     if (counts && lost)
-        specdec__guess_forget(text);
+        specdec__remote_draft_forget(text);
     link->fresh |= counts;
     return !in.bad;
 }
@@ -56542,7 +56547,7 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
     case SPECDEC__WIRE_GUESSES:
-        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
+        if (!link->guesses || rank != link->drafter || !specdec__remote_draft_hear(link, first, words))
             specdec__link_nonsense(link, rank, "guesses that make no sense");
         break;
     default: break;
@@ -56952,8 +56957,8 @@ static void specdec__link_play(specdec__link *link, int cancelled)
     }
 }
 
-/* Waits until the batch that the context has prepared may be sent: only some runs are on their way, whether anybody
-   waits for their rows or not. Errors: CANCELLED, and why the cluster has ended. */
+/* Waits until the batch of the context may be sent: until at most `ranks + 1` runs, cancelled ones included, are on
+   their way. Errors: CANCELLED, or the error by which the cluster has ended. */
 static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -57299,7 +57304,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Sends an order to the draft rank: (view, epoch, words...). */
-static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
+static void specdec__remote_draft_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
 {
     unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
     unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
@@ -57316,10 +57321,10 @@ static void specdec__guess_order(specdec__link *link, int kind, int view, const 
     specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
 }
 
-/* Tells the draft rank what it does not know of a text's first count tokens. */
-static void specdec__guess_tell(specdec__link *link, int view, const int32_t *text, int count)
+/* Sends the draft rank those of a sequence's first `count` tokens that it does not have. */
+static void specdec__remote_draft_tell(specdec__link *link, int view, const int32_t *text, int count)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
     uint32_t words[1 + SPECDEC__WIRE_TOKENS];
     int i;
 
@@ -57332,27 +57337,27 @@ static void specdec__guess_tell(specdec__link *link, int view, const int32_t *te
         known->told += n;
         known->told_at = specdec__os_seconds();
         known->news = 0;
-        specdec__guess_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
+        specdec__remote_draft_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
     }
 }
 
-/* Tells the draft rank how the tokens of a text are chosen, if it does not know. */
-static void specdec__guess_choose(specdec__link *link, int view, const uint32_t *sampling)
+/* Sends the draft rank the sampling of a sequence, if that has changed. */
+static void specdec__remote_draft_choose(specdec__link *link, int view, const uint32_t *sampling)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
 
     if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
         return;
     memcpy(known->sampling, sampling, sizeof known->sampling);
     known->epoch++;
     known->count = 0;
-    specdec__guess_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
+    specdec__remote_draft_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
 }
 
-/* Only the first length tokens of a text stay what they are. */
-static void specdec__guess_cut(specdec__link *link, int view, int length)
+/* Cuts a sequence on the draft rank to its first `length` tokens. */
+static void specdec__remote_draft_cut(specdec__link *link, int view, int length)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
 
     if (known->told <= length)
         return;
@@ -57361,13 +57366,14 @@ static void specdec__guess_cut(specdec__link *link, int view, int length)
     known->count = 0;
     known->news = 1;
     if (!length)
-        specdec__guess_tell(link, view, NULL, 0);
+        specdec__remote_draft_tell(link, view, NULL, 0);
 }
 
-/* A text, of which nothing is known, begins with the first length tokens of another one. */
-static void specdec__guess_branch(specdec__link *link, int view, int other, int length)
+/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of another one.
+   */
+static void specdec__remote_draft_branch(specdec__link *link, int view, int other, int length)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
     uint32_t words[2];
 
     words[0] = (uint32_t)other;
@@ -57375,27 +57381,28 @@ static void specdec__guess_branch(specdec__link *link, int view, int other, int 
     known->told = (int)words[1];
     known->epoch++;
     known->count = known->news = 0;
-    specdec__guess_tell(link, other, NULL, 0);
-    specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
+    specdec__remote_draft_tell(link, other, NULL, 0);
+    specdec__remote_draft_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
 }
 
-/* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
-   another way. */
-static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)
+/* The draft token that is the last of a sequence's first `count` tokens; NULL: it has not arrived, or the tokens before
+   it differ. */
+static const specdec__remote_draft *specdec__remote_draft_root(specdec__link *link, int view, const int32_t *text,
+                                                               int count)
 {
-    specdec__guessed *known = &link->guessed[view];
-    const specdec__guess *guess = specdec__guess_at(link, known->root), *child = NULL;
+    specdec__remote_sequence *known = &link->guessed[view];
+    const specdec__remote_draft *guess = specdec__remote_draft_at(link, known->root), *child = NULL;
     uint32_t i;
 
     if (!guess && known->count)
-        specdec__guess_forget(known);
+        specdec__remote_draft_forget(known);
     for (; guess && known->count && known->count < count; guess = child) {
         if (!guess->count)
             return NULL;
         for (i = 0, child = NULL; i < guess->count && !child; i++) {
-            child = specdec__guess_at(link, guess->first + i);
+            child = specdec__remote_draft_at(link, guess->first + i);
             if (!child)
-                specdec__guess_forget(known);
+                specdec__remote_draft_forget(known);
             child = child && child->token == text[known->count] ? child : NULL;
         }
         known->count = child ? known->count + 1 : 0;
@@ -57467,9 +57474,9 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
 /* Takes what rank 0 needs to know of a draft rank. */
 static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
 {
-    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
-    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
-    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
+    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->views, 8);
+    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->views);
+    specdec__remote_draft *guesses = SPECDEC__TAKE(arena, specdec__remote_draft, count);
 
     if (!link)
         return;
@@ -57550,7 +57557,7 @@ static void specdec__link_end(specdec__link *link)
         specdec__link_give_up(link);
     } else {
         if (link->drafter)
-            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
+            specdec__remote_draft_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
         if (specdec__link_last(link))
             specdec__link_order(link, SPECDEC__WIRE_END, 0);
         specdec__link_flush(link, 0);
@@ -57699,14 +57706,14 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_remote {
-    const specdec__context *target; /* whose link remembers what has come */
+    const specdec__context *target; /* its link stores the draft tokens that have arrived */
     int vocab;                      /* of the target: other tokens are not proposed */
-    uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
+    uint32_t *numbers;              /* (sequences, capacity): the numbers of candidates on the draft rank; 0: none */
     int capacity;
-    double until;                   /* by the clock: guesses are waited for; 0: they are not */
+    double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
 } specdec__draft_remote;
 
-SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
+SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
@@ -57720,24 +57727,24 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const 
     return m->numbers + (size_t)p->at * (size_t)m->capacity;
 }
 
-/* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
-static const specdec__guess *specdec__draft_remote_guess(const specdec__drafter *d, const specdec__proposal *p,
-                                                       int candidate)
+/* The draft token of a candidate, if its children have arrived; NULL: not yet. */
+static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d, const specdec__proposal *p,
+                                                               int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
-    const specdec__guess *guess =
-        candidate ? specdec__guess_at(link, specdec__draft_remote_numbers(d, p)[candidate])
-                  : specdec__guess_root(link, p->at, p->text, p->count);
+    const specdec__remote_draft *guess =
+        candidate ? specdec__remote_draft_at(link, specdec__draft_remote_numbers(d, p)[candidate])
+                  : specdec__remote_draft_root(link, p->at, p->text, p->count);
 
     return guess && guess->count ? guess : NULL;
 }
 
 static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return specdec__draft_remote_guess(d, p, candidate) != NULL;
+    return specdec__draft_remote_find(d, p, candidate) != NULL;
 }
 
-/* After the usual time; when twice that is over, nothing is awaited any more. */
+/* Seconds until more draft tokens usually arrive; 0 once twice that time is over. */
 static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
@@ -57748,7 +57755,7 @@ static double specdec__draft_remote_due(const specdec__drafter *d, const specdec
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Before guesses behind the root are looked up: how long they are waited for. */
+/* Sets how long draft tokens behind the root are waited for. */
 static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
@@ -57758,7 +57765,7 @@ static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__prop
     m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
 }
 
-/* Waits until it is known what may follow a candidate, if that is to be waited for. */
+/* Waits until the children of a candidate have arrived, at most until m->until. */
 static void specdec__draft_remote_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
@@ -57772,19 +57779,20 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__prop
     }
 }
 
-/* The child of a guess with a rank; NULL: there is none whose token the target has. */
-static const specdec__guess *specdec__draft_remote_child(const specdec__drafter *d, const specdec__guess *guess,
-                                                         int rank)
+/* The child of a draft token with a rank; NULL: it has none, or the target's vocabulary lacks the token. */
+static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
+                                                                const specdec__remote_draft *guess, int rank)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
-    const specdec__guess *child =
-        rank <= guess->count ? specdec__guess_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
-                             : NULL;
+    const specdec__remote_draft *child =
+        rank <= guess->count
+            ? specdec__remote_draft_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
+            : NULL;
 
     return child && child->token < m->vocab ? child : NULL;
 }
 
-/* Guesses become the tokens of a tree whose shape is given. */
+/* Fills a tree of a given shape with draft tokens that have arrived. */
 static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     uint32_t *numbers = specdec__draft_remote_numbers(d, p);
@@ -57794,11 +57802,11 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__p
     specdec__draft_remote_begin(d, p);
     for (i = 1; i < p->tree.n; i++) {
         const int above = p->tree.parents[i];
-        const specdec__guess *parent, *child;
+        const specdec__remote_draft *parent, *child;
 
         if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
             specdec__draft_remote_await(d, p, above);
-        parent = specdec__draft_remote_guess(d, p, above);
+        parent = specdec__draft_remote_find(d, p, above);
         child = parent ? specdec__draft_remote_child(d, parent, p->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
@@ -57807,10 +57815,10 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-/* Appends what has come behind a candidate. */
+/* Appends the children of a candidate that have arrived. */
 static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
 {
-    const specdec__guess *guess = specdec__draft_remote_guess(d, p, candidate), *child;
+    const specdec__remote_draft *guess = specdec__draft_remote_find(d, p, candidate), *child;
     const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     int i;
 
@@ -57828,7 +57836,7 @@ static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *
 }
 
 static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
-                                                 specdec_error *error)
+                                                   specdec_error *error)
 {
     int i, best = 0;
 
@@ -57860,15 +57868,15 @@ static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__guess_cut(specdec__draft_remote_link(d), at, length);
+    specdec__remote_draft_cut(specdec__draft_remote_link(d), at, length);
 }
 
 static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__guess_branch(specdec__draft_remote_link(d), at, of, length);
+    specdec__remote_draft_branch(specdec__draft_remote_link(d), at, of, length);
 }
 
-/* That other rank's time. */
+/* The cost of a level: drafting takes time on the other rank only. */
 static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -57876,7 +57884,7 @@ static double specdec__draft_remote_cost(const specdec__drafter *d, const specde
     return 0;
 }
 
-/* It was told. */
+/* How many tokens the drafter has not prefilled: 0, as the draft rank receives them by itself. */
 static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int count)
 {
     (void)d;
@@ -57886,7 +57894,7 @@ static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int c
 }
 
 static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int32_t *text, int count,
-                                     const specdec_sampling *s)
+                                          const specdec_sampling *s)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
@@ -57902,12 +57910,12 @@ static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
     specdec__sample_convert_words(&others, words + 8, 0);
-    specdec__guess_choose(link, at, words);
-    specdec__guess_tell(link, at, text, count);
+    specdec__remote_draft_choose(link, at, words);
+    specdec__remote_draft_tell(link, at, text, count);
 }
 
 static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
-                                               specdec__arena *arena, specdec_error *error)
+                                                 specdec__arena *arena, specdec_error *error)
 {
     specdec__draft_remote *m = SPECDEC__TAKE(arena, specdec__draft_remote, 1);
     uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
@@ -57936,33 +57944,33 @@ SPECDEC__FOR_SPEED
  * >>cluster/draft_rank: the loop of a rank that only drafts.
  * ================================================================================================================== */
 
-#define SPECDEC__GUESSER_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
-#define SPECDEC__GUESSER_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
+#define SPECDEC__DRAFT_RANK_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
+#define SPECDEC__DRAFT_RANK_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
 
-/* What a rank that only drafts knows of a text. */
-typedef struct specdec__guesser_text {
-    uint32_t *numbers; /* (candidates): by which rank 0 knows them; 0: was not told */
-    uint32_t epoch;    /* that rank 0 is in */
-    int fresh;         /* the root is one of which rank 0 was not told yet */
-    int full;          /* there was no room for guesses behind so many tokens */
-} specdec__guesser_text;
+/* A sequence of rank 0, on the rank that only drafts. */
+typedef struct specdec__draft_rank_text {
+    uint32_t *numbers; /* (candidates): their numbers on rank 0; 0: not sent */
+    uint32_t epoch;    /* of rank 0's last order: it changes when draft tokens are dropped */
+    int fresh;         /* 1: the root was not sent to rank 0 yet */
+    int full;          /* count at which the cache had no room for draft tokens */
+} specdec__draft_rank_text;
 
-/* What a rank has that only drafts. */
-typedef struct specdec__guesser {
-    specdec__guesser_text *sequences; /* (texts) */
-    uint32_t number;         /* of the next guess */
-    specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
-    int runs;                /* that were made for it since its turn came */
-} specdec__guesser;
+/* The state of a rank that only drafts. */
+typedef struct specdec__draft_rank {
+    specdec__draft_rank_text *sequences; /* (texts) */
+    uint32_t number;         /* of the next draft token */
+    specdec *text;           /* whose tree the draft model's context holds; NULL: no tree */
+    int runs;                /* draft runs for the sequence since it was chosen */
+} specdec__draft_rank;
 
 SPECDEC__FOR_SIZE
 
-/* What a rank needs that only drafts. */
-static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
+/* Takes the memory of a rank that only drafts from an arena. */
+static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
-    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
-    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
+    specdec__draft_rank *guesser = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
+    specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.views);
     int i;
 
     for (i = 0; i < e->room.views; i++) {
@@ -57978,16 +57986,16 @@ static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
     e->link->guesser = guesser;
 }
 
-static specdec__proposal *specdec__guesser_proposal(const specdec *t)
+static specdec__proposal *specdec__draft_rank_proposal(const specdec *t)
 {
     return &t->engine->drafters[0].proposals[t->at];
 }
 
-/* Nothing that was guessed behind a text holds. Its first count tokens stay. */
-static void specdec__guesser_cut(specdec *t, int count)
+/* Drops all draft tokens of a sequence, and its tokens behind the first `count`. */
+static void specdec__draft_rank_cut(specdec *t, int count)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    specdec__proposal *p = specdec__guesser_proposal(t);
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     if (count < t->count)
         d->kind->truncate(d, t->at, t->tokens, count);
@@ -57996,11 +58004,11 @@ static void specdec__guesser_cut(specdec *t, int count)
     t->engine->link->guesser->sequences[t->at].full = 0;
 }
 
-/* Guesses begin behind the text, or go on where some stayed. */
-static void specdec__guesser_begin(specdec *t)
+/* Begins a tree behind the sequence, or continues with the draft tokens that were kept. */
+static void specdec__draft_rank_begin(specdec *t)
 {
     specdec__engine *e = t->engine;
-    specdec__proposal *p = specdec__guesser_proposal(t);
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
@@ -58008,11 +58016,12 @@ static void specdec__guesser_begin(specdec *t)
     p->grows = p->shares = 1;
 }
 
-/* The text has got its last n tokens: what was guessed behind them stays. How the guesses fared is noted. */
-static void specdec__guesser_settle(specdec *t, int n)
+/* The sequence has got its last n tokens from rank 0: keeps the draft tokens behind them, and counts which draft tokens
+   were accepted. */
+static void specdec__draft_rank_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
-    specdec__proposal *p = specdec__guesser_proposal(t);
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
     uint32_t *numbers = e->link->guesser->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
@@ -58033,32 +58042,32 @@ static void specdec__guesser_settle(specdec *t, int n)
             numbers[p->place[i]] = numbers[i];
     p->count = 0;
     if (p->valid_at)
-        specdec__guesser_begin(t);
+        specdec__draft_rank_begin(t);
 }
 
-/* A text goes on: (from, tokens...). Returns 0 when that makes no sense. */
-static int specdec__guesser_hear_text(specdec *t, specdec__wire_reader *in)
+/* Obeys the order (from, tokens...): tokens of a sequence. Returns 0 if the order is not valid. */
+static int specdec__draft_rank_hear_text(specdec *t, specdec__wire_reader *in)
 {
-    const specdec__proposal *p = specdec__guesser_proposal(t);
+    const specdec__proposal *p = specdec__draft_rank_proposal(t);
     const int from = specdec__wire_int(in, 0, t->count), n = in->left, vocab = t->engine->target_model->vocab_size;
     int i;
 
     if (in->bad || n > t->context - from)
         return 0;
     if (from < t->count)
-        specdec__guesser_cut(t, from);
+        specdec__draft_rank_cut(t, from);
     for (i = 0; i < n; i++) { /* the target may have tokens that the draft model has not */
         const uint32_t token = specdec__wire_word(in);
 
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
     if (n && p->count && p->count == from)
-        specdec__guesser_settle(t, n);
+        specdec__draft_rank_settle(t, n);
     return 1;
 }
 
-/* How the tokens of a text are chosen. Returns 0 when that makes no sense. */
-static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
+/* Obeys the order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
+static int specdec__draft_rank_hear_sampling(specdec *t, specdec__wire_reader *in)
 {
     uint32_t words[SPECDEC__SAMPLE_WORDS];
     specdec_sampling s;
@@ -58082,8 +58091,9 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
     return 1;
 }
 
-/* A text begins as another one does: (other, count). Returns 0 when that makes no sense. */
-static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
+/* Obeys the order (other, count): a sequence begins with the first tokens of another one. Returns 0 if the order is not
+   valid. */
+static int specdec__draft_rank_hear_branch(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
     const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
@@ -58091,7 +58101,7 @@ static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
 
     if (in->bad || in->left || other == t)
         return 0;
-    specdec__guesser_cut(t, 0);
+    specdec__draft_rank_cut(t, 0);
     if (d->kind->share)
         d->kind->share(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
@@ -58101,11 +58111,11 @@ static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
 
 static const struct {
     int (*hear)(specdec *t, specdec__wire_reader *in);
-} specdec__guesser_table[] = {{specdec__guesser_hear_text}, {specdec__guesser_hear_sampling},
-                              {specdec__guesser_hear_branch}};
+} specdec__draft_rank_table[] = {{specdec__draft_rank_hear_text}, {specdec__draft_rank_hear_sampling},
+                                 {specdec__draft_rank_hear_branch}};
 
-/* Obeys a message of rank 0, which is one order. */
-static void specdec__guesser_obey(specdec__engine *e)
+/* Obeys an order of rank 0. */
+static void specdec__draft_rank_obey(specdec__engine *e)
 {
     specdec__link *link = e->link;
     specdec__wire_reader in = {link->in + 4 * SPECDEC__WIRE_HEAD, 0, 0};
@@ -58121,9 +58131,9 @@ static void specdec__guesser_obey(specdec__engine *e)
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
         if (e->link->guesser->sequences[view].epoch != epoch)
-            specdec__guesser_cut(&e->sequences[view], e->sequences[view].count);
+            specdec__draft_rank_cut(&e->sequences[view], e->sequences[view].count);
         e->link->guesser->sequences[view].epoch = epoch;
-        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
+        sane = specdec__draft_rank_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
         link->ended |= sane;
@@ -58132,14 +58142,14 @@ static void specdec__guesser_obey(specdec__engine *e)
         specdec__link_nonsense(link, 0, "orders that make no sense");
 }
 
-/* Of what may follow candidates, which lies from candidate `from` on, leaves the first behind each and those that are
-   likely enough: nobody but rank 0 can go on from others, and it does not hear of them. */
-static void specdec__guesser_prune(specdec__proposal *p, int from)
+/* Of the children from candidate `from` on, keeps the first child of each parent and those that are probable enough.
+   The others are not sent, and will not be extended. */
+static void specdec__draft_rank_prune(specdec__proposal *p, int from)
 {
     int i, n = from;
 
     for (i = from; i < p->tree.n; i++) {
-        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__GUESSER_SHARE)
+        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__DRAFT_RANK_SHARE)
             continue;
         specdec__tree_put(&p->tree, n, p->tree.parents[i], p->tree.ranks[i]);
         p->tokens[n] = p->tokens[i];
@@ -58151,13 +58161,13 @@ static void specdec__guesser_prune(specdec__proposal *p, int from)
     p->tree.n = n;
 }
 
-/* Sends what may follow the count chosen candidates: that lies from candidate `from` on. */
-static void specdec__guesser_send(specdec *t, int count, int from)
+/* Sends to rank 0 the children of the `count` chosen candidates, which begin at candidate `from`. */
+static void specdec__draft_rank_send(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
-    const specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser *g = e->link->guesser;
-    specdec__guesser_text *own = &g->sequences[t->at];
+    const specdec__proposal *p = specdec__draft_rank_proposal(t);
+    specdec__draft_rank *g = e->link->guesser;
+    specdec__draft_rank_text *own = &g->sequences[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
 
@@ -58186,13 +58196,13 @@ static void specdec__guesser_send(specdec *t, int count, int from)
     specdec__link_send(e->link, 0, SPECDEC__WIRE_GUESSES, message, at, 0, 0);
 }
 
-/* Goes on from the likeliest guesses behind a text. Returns 0 when none is likely enough, or there is no room. */
-static int specdec__guesser_extend(specdec *t)
+/* Extends the most probable draft tokens of a sequence. Returns 0 if none is probable enough, or there is no room. */
+static int specdec__draft_rank_extend(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
-    specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->link->guesser->sequences[t->at];
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
+    specdec__draft_rank_text *own = &e->link->guesser->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -58200,10 +58210,10 @@ static int specdec__guesser_extend(specdec *t)
     if (!t->count || own->full == t->count)
         return 0;
     if (p->count != t->count)
-        specdec__guesser_begin(t);
+        specdec__draft_rank_begin(t);
     for (i = 1; i < p->tree.n; i++)
         live += p->extended[i];
-    if (live + a->width > specdec__min_int(SPECDEC__GUESSER_LIVE, a->nodes))
+    if (live + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_LIVE, a->nodes))
         return 0;
     a->cutoff = SPECDEC__AHEAD_CUTOFF;
     count = specdec__ahead_choose(a, p, 1);
@@ -58216,50 +58226,51 @@ static int specdec__guesser_extend(specdec *t)
         p->valid_at = p->count = 0;
         return 0;
     }
-    specdec__guesser_prune(p, from);
-    specdec__guesser_send(t, count, from);
+    specdec__draft_rank_prune(p, from);
+    specdec__draft_rank_send(t, count, from);
     return 1;
 }
 
-/* The next text behind whose last token nothing was guessed yet; NULL: there is none. */
-static specdec *specdec__guesser_next(const specdec__engine *e)
+/* The next sequence whose root was not extended yet; NULL: there is none. */
+static specdec *specdec__draft_rank_next(const specdec__engine *e)
 {
-    const specdec__guesser *g = e->link->guesser;
+    const specdec__draft_rank *g = e->link->guesser;
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
     for (i = 0; i < e->room.views; i++) {
         specdec *t = &e->sequences[(first + i) % e->room.views];
 
-        if (t != g->text && t->count && specdec__guesser_proposal(t)->count != t->count &&
+        if (t != g->text && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
             g->sequences[t->at].full != t->count)
             return t;
     }
     return NULL;
 }
 
-/* Goes on with a text: another one when that waits and this one had its turn. Returns 0 when there is none. */
-static int specdec__guesser_work(specdec__engine *e)
+/* Makes a draft run for a sequence; for another one if that waits and this one has had its runs. Returns 0 if there is
+   nothing to draft. */
+static int specdec__draft_rank_work(specdec__engine *e)
 {
-    specdec__guesser *g = e->link->guesser;
-    specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__guesser_next(e);
-    int went = g->text && !next && specdec__guesser_extend(g->text);
+    specdec__draft_rank *g = e->link->guesser;
+    specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next(e);
+    int went = g->text && !next && specdec__draft_rank_extend(g->text);
 
-    next = went || next ? next : specdec__guesser_next(e);
+    next = went || next ? next : specdec__draft_rank_next(e);
     if (next) {
         if (g->text) /* its tree is left behind */
-            specdec__guesser_proposal(g->text)->valid_at = 0;
+            specdec__draft_rank_proposal(g->text)->valid_at = 0;
         g->text = next;
         g->runs = 0;
-        went = specdec__guesser_extend(next);
+        went = specdec__draft_rank_extend(next);
     }
     g->runs += went;
     e->link->runs += went;
     return went;
 }
 
-/* Guesses what follows the texts that rank 0 tells of, until that ends or something fails. */
-static specdec_result specdec__guesser_serve(specdec__engine *e)
+/* Drafts for the sequences of rank 0 until rank 0 ends, or an error. */
+static specdec_result specdec__draft_rank_serve(specdec__engine *e)
 {
     specdec__link *link = e->link;
 
@@ -58271,8 +58282,8 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
             return link->failed.code;
         SPECDEC__STORE(&link->stop, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
-            specdec__guesser_obey(e);
-        else if (!link->failed.code && specdec__guesser_work(e))
+            specdec__draft_rank_obey(e);
+        else if (!link->failed.code && specdec__draft_rank_work(e))
             link->working += specdec__os_seconds() - start;
         else if (!link->failed.code)
             specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
@@ -58307,7 +58318,7 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
 
     e->link = link;
     if (e->remote->drafts)
-        specdec__guesser_take(e, arena);
+        specdec__draft_rank_take(e, arena);
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
@@ -58362,7 +58373,7 @@ static specdec_result specdec__cluster_serve(specdec *t)
 
     e->pool.cancel = &link->stop;
     link->cancel = &t->cancel;
-    result = link->guesser ? specdec__guesser_serve(e) : specdec__link_serve(link);
+    result = link->guesser ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
     t->stats.accepted = link->kept_nodes;
@@ -60274,7 +60285,7 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(number);
 
     if (!stranger || !type)
         return NULL;

@@ -107,7 +107,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
         state->place[i] = i;
 }
 
-/* The state of a view: what its last point says, or zeros. */
+/* The last point of a view's state (its token count and slot), or zeros if it has none. */
 SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};

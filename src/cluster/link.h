@@ -154,25 +154,25 @@ static void specdec__link_hear_failed(specdec__link *link, int rank, const unsig
     SPECDEC__STORE(&link->stop, 1);
 }
 
-/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
+/* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
+static void specdec__remote_draft_forget(specdec__remote_sequence *known)
 {
     known->epoch++;
     known->news = 1;
 }
 
-/* The guess with a number; NULL: it is not known, or not any more. */
-static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
+/* The draft token with a number; NULL: it is not stored, or was overwritten. */
+static specdec__remote_draft *specdec__remote_draft_at(const specdec__link *link, uint32_t number)
 {
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
 
     return number && guess->number == number ? guess : NULL;
 }
 
-/* A guess takes its place, in that of an old one. */
-static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
+/* Stores a draft token in its place in the ring, over an old one. */
+static void specdec__remote_draft_put(specdec__link *link, uint32_t number, uint32_t word)
 {
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
 
     memset(guess, 0, sizeof *guess);
     guess->number = number;
@@ -180,58 +180,58 @@ static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t wo
     guess->share = (unsigned char)(word >> 24);
 }
 
-/* One more time that something took; pauses count little. */
-static void specdec__guess_see(double *mean, double seconds)
+/* Adds a measured time to a mean; outliers count little. */
+static void specdec__remote_draft_see(double *mean, double seconds)
 {
     seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
     *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
 }
 
-/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
-static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
+/* Measures how long draft tokens that have just arrived took; begun: the sequence's count if they are the first behind
+   it, else 0. */
+static void specdec__remote_draft_time(specdec__link *link, const specdec__remote_sequence *text, int begun)
 {
     const double now = specdec__os_seconds();
 
     if (begun && begun == text->told)
-        specdec__guess_see(&link->late, now - text->told_at);
+        specdec__remote_draft_see(&link->late, now - text->told_at);
     if (!begun)
-        specdec__guess_see(&link->pace, now - link->guessed_at);
+        specdec__remote_draft_see(&link->pace, now - link->guessed_at);
     link->guessed_at = now;
 }
 
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
-   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
-   sense. */
-static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
+/* Stores draft tokens that have arrived. Those behind tokens that were dropped since, repeated ones and late ones are
+   ignored. If some were lost, the draft rank is asked to begin again. Returns 0 if the message is not valid. */
+static int specdec__remote_draft_hear(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
     const int view = specdec__wire_int(&in, 0, link->view_count - 1);
     const uint32_t epoch = specdec__wire_word(&in);
     const int begun = specdec__wire_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_word(&in);
-    specdec__guessed *text = &link->guessed[view];
+    specdec__remote_sequence *text = &link->guessed[view];
     const int late = (int32_t)(number - link->guess_next) < 0;
     const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
     int lost = 0;
 
     if (counts)
-        specdec__guess_time(link, text, begun);
+        specdec__remote_draft_time(link, text, begun);
     if (counts && begun) {
         text->root = number - 1;
         text->count = begun;
-        specdec__guess_put(link, text->root, 0);
+        specdec__remote_draft_put(link, text->root, 0);
     }
     while (!in.bad && in.left) {
         const uint32_t head = specdec__wire_word(&in), first = number;
         int children = (int)(head & 15);
-        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
+        specdec__remote_draft *parent = specdec__remote_draft_at(link, number - (head >> 4));
 
         in.bad |= !children || children > in.left || !(head >> 4);
         for (; !in.bad && children; children--, number++) {
             const uint32_t word = specdec__wire_word(&in);
 
             if (counts && parent)
-                specdec__guess_put(link, number, word);
+                specdec__remote_draft_put(link, number, word);
         }
         if (counts && parent && parent->number == first - (head >> 4)) {
             parent->first = first;
@@ -241,7 +241,7 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
     }
     link->guess_next = late ? link->guess_next : number;
     if (counts && lost)
-        specdec__guess_forget(text);
+        specdec__remote_draft_forget(text);
     link->fresh |= counts;
     return !in.bad;
 }
@@ -300,7 +300,7 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
     case SPECDEC__WIRE_GUESSES:
-        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
+        if (!link->guesses || rank != link->drafter || !specdec__remote_draft_hear(link, first, words))
             specdec__link_nonsense(link, rank, "guesses that make no sense");
         break;
     default: break;

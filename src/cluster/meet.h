@@ -70,9 +70,9 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
 /* Takes what rank 0 needs to know of a draft rank. */
 static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
 {
-    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
-    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
-    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
+    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->views, 8);
+    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->views);
+    specdec__remote_draft *guesses = SPECDEC__TAKE(arena, specdec__remote_draft, count);
 
     if (!link)
         return;
@@ -153,7 +153,7 @@ static void specdec__link_end(specdec__link *link)
         specdec__link_give_up(link);
     } else {
         if (link->drafter)
-            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
+            specdec__remote_draft_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
         if (specdec__link_last(link))
             specdec__link_order(link, SPECDEC__WIRE_END, 0);
         specdec__link_flush(link, 0);

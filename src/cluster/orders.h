@@ -239,8 +239,8 @@ static void specdec__link_play(specdec__link *link, int cancelled)
     }
 }
 
-/* Waits until the batch that the context has prepared may be sent: only some runs are on their way, whether anybody
-   waits for their rows or not. Errors: CANCELLED, and why the cluster has ended. */
+/* Waits until the batch of the context may be sent: until at most `ranks + 1` runs, cancelled ones included, are on
+   their way. Errors: CANCELLED, or the error by which the cluster has ended. */
 static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;

@@ -36,8 +36,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
 #define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
 #define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
-#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
+#define SPECDEC__REMOTE_DRAFTS 2048 /* that rank 0 remembers, for each of the first few texts */
+#define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* of a guess, at most */
 
 enum {
     SPECDEC__WIRE_SIGN, /* the magic number */
@@ -85,22 +85,22 @@ enum {
 enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
 
 /* What the draft rank thinks may follow. */
-typedef struct specdec__guess {
+typedef struct specdec__remote_draft {
     uint32_t number; /* of all its guesses; 0: none */
     uint32_t first;  /* number of its first child, whom the others follow */
     int32_t token;
-    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
-} specdec__guess;
+    unsigned char share, count; /* share: of 255, among siblings; count: of children, once they have arrived */
+} specdec__remote_draft;
 
-/* What the draft rank knows of a text, and what it thinks follows. */
-typedef struct specdec__guessed {
+/* What rank 0 has sent the draft rank of a sequence, and the draft tokens that have arrived. */
+typedef struct specdec__remote_sequence {
     uint32_t epoch;
-    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
-    double told_at;      /* by the clock: the last of them */
+    int told, news;      /* tokens that were sent; 1: the epoch was not sent yet */
+    double told_at;      /* clock, seconds: when the last token was sent */
     uint32_t sampling[SPECDEC__GUESS_SAMPLING];
-    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
+    uint32_t root;       /* number of the draft token that is the sequence's token number count - 1 */
     int count;           /* 0: there is none */
-} specdec__guessed;
+} specdec__remote_sequence;
 
 /* A run that rank 0 has sent, and that was not answered or not taken yet. */
 typedef struct specdec__wire_flight {
@@ -135,8 +135,8 @@ typedef struct specdec__link {
     int loaded;                /* this rank has its model */
     const specdec_hooks *hooks; /* whose log hears of that */
     uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
-    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
-    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
+    specdec__remote_sequence *guessed; /* (view_count) on rank 0, if there is one */
+    specdec__remote_draft *guesses; /* (guess_count) by the last digits of their numbers */
     int guess_count, fresh;    /* fresh: some have come since that was looked at */
     uint32_t guess_next;       /* number behind those that have come */
     double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
@@ -166,7 +166,7 @@ typedef struct specdec__link {
     double working;            /* seconds */
     int64_t runs, run_nodes, kept_nodes;
     struct specdec__ranks *ranks;     /* the lane of rank 0 */
-    struct specdec__guesser *guesser; /* what a rank has that only drafts */
+    struct specdec__draft_rank *guesser; /* what a rank has that only drafts */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */

@@ -102,7 +102,8 @@ enum {
 
 enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
 
-/* A fact or a branch: kind, the keyword's value, the schema that has it, negated or a term. */
+/* A keyword of a schema (kind): the node of its value, the schema that has it, and 1 if it is negated. A branch has a
+   term in place of the last. */
 typedef struct specdec__fact {
     uint32_t kind, node, owner, more;
 } specdec__fact;

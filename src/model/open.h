@@ -406,7 +406,7 @@ typedef struct specdec__model_cut {
 
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
+                                           const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;

@@ -159,7 +159,7 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
 /* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
    target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
 static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
-                                 double anew)
+                                     double anew)
 {
     const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
     specdec_tree tree = p->tree; /* its arrays are the lane's; n is the size when the step began */

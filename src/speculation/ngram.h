@@ -174,7 +174,7 @@ static void specdec__ngram_begin_trust(specdec__ngram *index)
 
 /* Takes the index's memory from an arena; where the arena only counts, nothing is set. */
 static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena,
-                                                             const specdec__ngram_size *size, specdec_error *error)
+                                             const specdec__ngram_size *size, specdec_error *error)
 {
     const int most = 1 << 28, context = size->context, max_nodes = size->max_nodes;
     int i;
@@ -447,7 +447,7 @@ static void specdec__ngram_begin(const specdec__ngram *index, specdec__ngram_rea
 
 /* Counts text[reader->length .. length). Where there is no room, the oldest tokens are dropped. */
 static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *reader,
-                                                  const int32_t *text, int length)
+                                  const int32_t *text, int length)
 {
     reader->text = text;
     while (reader->length < length) {
@@ -459,7 +459,7 @@ static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *
 /* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
    holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
 static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *reader,
-                                                  const int32_t *text, int length)
+                                  const int32_t *text, int length)
 {
     int k;
 
@@ -480,7 +480,7 @@ static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *
 /* Ends a sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A sequence
    that is to leave nothing is rewound to 0 instead. O(context) a token. */
 static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *reader,
-                                               const int32_t *text)
+                               const int32_t *text)
 {
     const int room = specdec__max_int(index->size.history - 1, 0), length = reader->length;
     int at;

@@ -43,7 +43,7 @@ static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *read
      8        FNV-1a of all bytes before
    O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t vocabulary, void *data,
-                                                          size_t room, size_t *bytes, specdec_error *error)
+                                          size_t room, size_t *bytes, specdec_error *error)
 {
     unsigned char *file = (unsigned char *)data, *to;
     int i;
@@ -97,7 +97,7 @@ static specdec_result specdec__ngram_check(const unsigned char *data, size_t siz
    that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH;
    SPECDEC_ERROR_ARGUMENT: this index has no history. */
 static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
-                                                          const void *data, size_t size, specdec_error *error)
+                                          const void *data, size_t size, specdec_error *error)
 {
     const unsigned char *file = (const unsigned char *)data;
     const size_t room = (size_t)index->size.history;

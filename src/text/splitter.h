@@ -1033,7 +1033,7 @@ static void specdec__answer_finish(specdec_splitter *s)
 
 /* ---- Taken from outside. */
 
-/* The next bytes; NULL: the answer has ended. */
+/* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
 {
     s->input = bytes;
