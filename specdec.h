@@ -2275,7 +2275,7 @@ static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error
     return code;
 }
 
-/* What would have been formatted is compiled and checked, but never called. */
+/* Takes the format and arguments of an error in a build without messages, so that compilers still check them. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specdec__fail_words(const char *format, ...)
 {
     (void)format;
@@ -10884,7 +10884,7 @@ SPECDEC__INLINE void specdec__neon_put_crumbs(const unsigned char *crumbs, const
     }
 }
 
-/* Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of crumbs, d, dmin. */
+/* Unpacks Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of 2-bit fields, d, dmin. */
 SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
@@ -14010,11 +14010,11 @@ typedef uint8_t specdec__line_rows __attribute__((vector_size(16)));            
 enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
        SPECDEC__LINE_GRID };
 
-/* Where the codes of a type stand in a tile: code = low bits | high bits << up, + offset. */
+/* Where the codes of a type stand in a tile: code = low bits | high bits << shift, + offset. */
 typedef struct specdec__line_codes {
     uint32_t type;
     uint16_t order, low, high; /* where low and high bits begin */
-    uint8_t mask, high_mask, up, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
+    uint8_t mask, high_mask, shift, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
     int8_t offset;
 } specdec__line_codes;
 
@@ -14105,7 +14105,7 @@ SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, c
                                               int has_high, int8_t *codes)
 {
     const specdec__line_v mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
-    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->up);
+    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
     const specdec__line_v shift = specdec__line_set(run->shift);
     int i, j;
 
@@ -19393,7 +19393,7 @@ static void specdec__answer_keyed(specdec_splitter *s)
         specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
-/* Can what was noted only be the beginning of an object, a list or a long number? */
+/* Whether the bytes noted so far can only begin an object, a list or a long number. */
 static int specdec__answer_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
@@ -19974,7 +19974,7 @@ static void specdec__answer_step(specdec_splitter *s)
     }
 }
 
-/* The answer has ended: what is held back is what it looks like. */
+/* Ends the answer: bytes that were held back become the kind of part that they look like. */
 static void specdec__answer_finish(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
@@ -27158,7 +27158,7 @@ struct specdec_constraint_state {
     specdec__stack_node node[SPECDEC__STACK_NODES];
 };
 
-/* What a step works with: nodes of a state, and behind them new ones. */
+/* The memory of a step: nodes of a state, and behind them new nodes. */
 typedef struct specdec__machine {
     const specdec_constraint *constraint;
     const uint32_t *words;
@@ -29357,7 +29357,7 @@ static void specdec__build_live(specdec__build *b)
 
 /* ---- First bytes of rules. */
 
-/* Adds what a state may begin with to a rule's set. Returns whether that changed it. */
+/* Adds the first bytes that a state accepts to a rule's set. Returns 1 if the set has changed. */
 static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
 {
     const uint32_t *record = b->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
@@ -29948,8 +29948,8 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
            (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* The states that every JSON has: inside a string, a string as a rule, one character as a rule. body: the DFA between
-   quotes; place: its states. Strings may have any escape here. */
+/* Adds the states that every JSON constraint has: inside a string, a rule for a string, a rule for one character. body:
+   the DFA between quotes; place: its states. Any escape is allowed in these strings. */
 static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
@@ -30782,7 +30782,7 @@ static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_
     v->data[at + 3] = more;
 }
 
-static void specdec__schema_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
+static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
 {
     specdec__schema_push(s, &s->facts, kind, node, owner, more);
 }
@@ -30873,21 +30873,21 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
     case SPECDEC__KEY_ENUM:
         if (value != SPECDEC__JSON_ARRAY)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
-        specdec__schema_fact(s, key->kind, node, owner, 0);
+        specdec__schema_add_fact(s, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* once for a schema */
         if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         if (!(s->keywords_seen & 1))
-            specdec__schema_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
         s->keywords_seen |= 1;
         break;
     case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_BESIDE:
         if (!(s->keywords_seen & 2))
-            specdec__schema_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
         s->keywords_seen |= 2;
         break;
-    default: specdec__schema_fact(s, key->kind, node, owner, 0);
+    default: specdec__schema_add_fact(s, key->kind, node, owner, 0);
     }
 }
 
@@ -30984,7 +30984,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
 
     if (negated) { /* one option for each name that is missing */
         s->types &= SPECDEC__TYPE_OBJECT;
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
             specdec__schema_term(s, value, 1);
             return !i;
@@ -30993,20 +30993,20 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
             if (!specdec__schema_each(s, value, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
         return 1;
     }
     if (!i) {
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
     s->types &= SPECDEC__TYPE_OBJECT; /* others are of the first option */
-    specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+    specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
         while (specdec__schema_each(s, value, &at))
-            specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
     else if (specdec__schema_node(s, value)->kind == SPECDEC__JSON_STRING)
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
     else
         specdec__schema_term(s, value, 0);
     return i == 1;
@@ -31077,15 +31077,15 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
             if (!specdec__schema_each(s, node, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
         return 1;
     case SPECDEC__KEY_PROPERTIES:
         do {
             if (!specdec__schema_each(s, node, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
-        specdec__schema_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
         return 1;
     case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_BESIDE: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
         if (i)
@@ -31095,27 +31095,27 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         else if (key->name[0] == 'p' && specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
         else
-            specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+            specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return 1;
     case SPECDEC__KEY_MINIMUM: case SPECDEC__KEY_MAXIMUM: case SPECDEC__KEY_ABOVE: case SPECDEC__KEY_BELOW:
     case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST: case SPECDEC__KEY_MULTIPLE: case SPECDEC__KEY_PATTERN:
     case SPECDEC__KEY_FORMAT:
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_UNIQUE:
         if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_TRUE)
             s->types = 0;
-        specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+        specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
         if (specdec__json_integer(&s->j, node, &number) && number <= 0)
             s->types = 0;
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MAX_LENGTH: case SPECDEC__KEY_MAX_ITEMS: case SPECDEC__KEY_MAX_PROPERTIES:
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
-    default: specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1); return !i;
+    default: specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1); return !i;
     }
 }
 
@@ -31570,7 +31570,8 @@ static const char *specdec__raw_open(const specdec__schema *s)
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
 
-/* The states of an NFA that read what a DFA without calls accepts, all of whose states lead to an end. */
+/* Adds states to an NFA that accept the same as a DFA, and then continue with `next`. The DFA has no calls, and an end
+   can be reached from all of its states. */
 static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
 {
     const uint32_t first = b->nfa.count;
@@ -35988,7 +35989,7 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer's attention, which is latent. */
+/* Checks the sizes of a layer with multi-head latent attention. */
 static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
                                                   specdec_error *error)
 {
@@ -37440,7 +37441,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The name of a tensor of the first such block. */
+/* Writes the name of a tensor of the first NextN block to `name`. */
 static const char *specdec__nextn_name(const specdec__model *target, const char *suffix, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
@@ -37712,7 +37713,7 @@ static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
     return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
-/* The output matrix lies in planes. */
+/* Gives an output matrix that is stored in planes the bounds of its rows. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
@@ -38179,7 +38180,7 @@ static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
     state->nodes = state->certain = 0;
 }
 
-/* A place moves from one position of the order to another one before it. */
+/* Moves an entry of state->place from index `from` to a lower index `to`; those between move up by one. */
 static void specdec__state_move(specdec__state *state, int from, int to)
 {
     const int place = state->place[from];
@@ -38188,7 +38189,7 @@ static void specdec__state_move(specdec__state *state, int from, int to)
     state->place[to] = place;
 }
 
-/* The first count tokens that wait are in the state: their places are free. */
+/* Frees the places of waiting tokens, once the state includes them. */
 static void specdec__state_applied(specdec__state *state)
 {
     int i;
@@ -40641,7 +40642,7 @@ static void specdec__forward_correct(specdec__context *c, int thread, const spec
     }
 }
 
-/* A thread's part of x = (x + h + norm(y)) / root(2): what stands beside attention is h and y. */
+/* A thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -41250,7 +41251,7 @@ static int specdec__forward_find(const specdec__context *c, const specdec__unit 
     return aligned ? slots[range.from] / SPECDEC__KEYS : -1;
 }
 
-/* A block of keys, all nodes of a unit. */
+/* Attention of all nodes of a unit to one block of 64 keys, added to their running sums. */
 static void specdec__forward_block(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int block)
 {
     int node, share, page, slots[SPECDEC__KEYS], i;
@@ -42747,7 +42748,7 @@ static int specdec__forward_both(specdec__context *c, int thread, const specdec_
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += what its experts give, and the shared one or the network beside them, if there is one. Returns 1 when
+/* Adds to x the outputs of its experts, and of the shared expert or the dense network, if there is one. Returns 1 when
    cancelled. */
 static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
@@ -46006,7 +46007,7 @@ typedef struct specdec__ngram {
     specdec__ngram_size size;
     specdec__recycling recycling;
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
-    specdec__ngram_reader past;     /* reads the history when the index is rebuilt */
+    specdec__ngram_reader rebuilder; /* reads the history when the index is rebuilt */
 } specdec__ngram;
 
 /* Lets a reader count its sequence from index `from` on. */
@@ -46091,7 +46092,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     if (!arena->base)
         return SPECDEC_OK;
     specdec__ngram_clear(index);
-    specdec__ngram_start(&index->past, 0);
+    specdec__ngram_start(&index->rebuilder, 0);
     for (i = 0; i < size->readers; i++)
         specdec__ngram_start(&index->readers[i], 0);
     return SPECDEC_OK;
@@ -46220,7 +46221,7 @@ static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, in
 /* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
 
 /* The token at a place of the history, counted from the oldest. */
-SPECDEC__INLINE int32_t *specdec__ngram_past(const specdec__ngram *index, int at)
+SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
@@ -46241,12 +46242,12 @@ static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
 
     if (index->remembered == index->size.history) {
         for (; n <= index->size.context && n < index->remembered; n++)
-            if ((first[n] = *specdec__ngram_past(index, n)) == SPECDEC__NGRAM_END)
+            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END)
                 break;
         specdec__ngram_forget(index, first, n);
         specdec__ngram_drop(index, 1);
     }
-    *specdec__ngram_past(index, index->remembered++) = token;
+    *specdec__ngram_history_at(index, index->remembered++) = token;
 }
 
 /* Tokens whose runs fill half of the index, at most. */
@@ -46278,9 +46279,9 @@ static int specdec__ngram_share(const specdec__ngram *index, int room)
 static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END)
-        specdec__ngram_start(&index->past, 0);
+        specdec__ngram_start(&index->rebuilder, 0);
     else
-        specdec__ngram_insert(index, &index->past, token);
+        specdec__ngram_insert(index, &index->rebuilder, token);
 }
 
 /* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
@@ -46300,9 +46301,9 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
     share = specdec__ngram_share(index, budget - kept);
     specdec__ngram_drop(index, index->remembered - kept);
     specdec__ngram_clear(index);
-    specdec__ngram_start(&index->past, 0);
+    specdec__ngram_start(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay(index, *specdec__ngram_past(index, i));
+        specdec__ngram_replay(index, *specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
@@ -46759,7 +46760,7 @@ static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t 
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_HEAD;
     for (i = 0; i < index->remembered; i++, to += 4)
-        specdec__store_u32(to, (uint32_t)*specdec__ngram_past(index, i));
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_text(&index->readers[i], to);
     specdec__store_u64(to, specdec__hash(SPECDEC__HASH, file, *bytes - 8));
@@ -49043,7 +49044,7 @@ static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *
 }
 
 /* Inserts a number into path[n], rising. */
-static void specdec__draft_insert(int *path, int n, int number)
+static void specdec__draft_insert_number(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
@@ -49065,7 +49066,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     specdec__levels_reroot(&m->levels, p, root);
     for (i = 1; i < p->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
     for (i = 1; i < p->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);
@@ -54252,7 +54253,7 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
 
 /* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
    constraint. */
-static int specdec__ahead_applies(const specdec__engine *e)
+static int specdec__ahead_is_possible(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
            specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
@@ -54262,7 +54263,7 @@ static int specdec__ahead_applies(const specdec__engine *e)
 /* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
 static int specdec__ahead_may_choose(const specdec__engine *e)
 {
-    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_applies(e);
+    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
 
 /* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
@@ -54282,7 +54283,7 @@ static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune
 static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
-    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_applies(e);
+    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_is_possible(e);
 
     a->probe = applies && a->probe;
     a->active = applies && (e->config.async || a->mode || a->probe);
@@ -55350,14 +55351,14 @@ SPECDEC__FOR_SIZE
 /* Whether several runs of a sequence may be on their way in this step: it decodes alone, with coupled verification, and
    no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with one run measures the
    time without load, then prefilling continues. */
-static int specdec__pipe_applies(const specdec__engine *e)
+static int specdec__pipe_is_possible(const specdec__engine *e)
 {
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
         if (e->drafters[i].kind->follow)
             return 0;
-    return e->pipe && !e->waiting_count && specdec__ahead_applies(e);
+    return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
 /* times[1..PIPE_NODES]: cost of a run by its nodes, in seconds of its slowest stage. Time above that of one node counts
@@ -55482,7 +55483,7 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
         for (at = i; at > root;)
             at = p->tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
@@ -55791,7 +55792,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     specdec__step s;
     int act;
 
-    s.several = SPECDEC__PIPE && specdec__pipe_applies(e);
+    s.several = SPECDEC__PIPE && specdec__pipe_is_possible(e);
     s.act = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;
@@ -55969,7 +55970,7 @@ typedef struct specdec__wire_flight {
     int rows;              /* wanted */
     int cancelled, back;
     int left;              /* nobody waits for its rows any more: it goes when it is back */
-    double longest;        /* seconds that the slowest stage took; once it is back */
+    double slowest_seconds; /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
 
@@ -56012,7 +56013,7 @@ typedef struct specdec__link {
     int renumbers;             /* the next commit numbers so many nodes anew */
     uint32_t done;             /* by rank 1: runs */
     double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
-    double longest;            /* seconds of the run on the slowest rank so far */
+    double slowest_seconds;    /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
     double begun;              /* by the clock: since when the others are listened to */
     specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
@@ -56284,7 +56285,7 @@ static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t
 
 /* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
    do. */
-static int specdec__link_lose(specdec__link *link, int rank, const char *why)
+static int specdec__link_lose_rank(specdec__link *link, int rank, const char *why)
 {
     const int own = specdec__link_rank(link);
 
@@ -56318,7 +56319,7 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
     if ((link->lost == 2 && to == link->drafter) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
-        specdec__link_lose(link, to, "it cannot be reached"))
+        specdec__link_lose_rank(link, to, "it cannot be reached"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
                   specdec__link_rank(link));
@@ -56374,7 +56375,7 @@ static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run
 /* What a rank has sent makes no sense. */
 static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
 {
-    if (link->failed.code || specdec__link_lose(link, rank, what))
+    if (link->failed.code || specdec__link_lose_rank(link, rank, what))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
                   specdec__link_rank(link));
@@ -56394,7 +56395,7 @@ static void specdec__link_hear_failed(specdec__link *link, int rank, const unsig
 {
     const uint32_t length = specdec__wire_get(words, 0);
 
-    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
+    if (link->failed.code || specdec__link_lose_rank(link, rank, "it has given up"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
@@ -56562,7 +56563,7 @@ static void specdec__link_listen(specdec__link *link, int rank, double now)
     const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
 
     if (rank == specdec__link_rank(link) || !(now - since > most) ||
-        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        specdec__link_lose_rank(link, rank, "it was not heard of for too long"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
                   (int)(1000 * (now - since)));
@@ -56606,7 +56607,7 @@ static void specdec__link_poll(specdec__link *link)
             return;
         if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
             specdec__link_hear(link, message);
-        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
+        } else if (!specdec__link_lose_rank(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
             specdec__link_give_up(link);
@@ -56649,7 +56650,8 @@ static int specdec__link_culprit(const specdec__link *link, const char **what)
     return i;
 }
 
-/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+/* Ends the cluster with an error: the awaited run has made no progress for too long, although all ranks send messages.
+   */
 static void specdec__link_stall(specdec__link *link)
 {
     const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
@@ -56839,7 +56841,7 @@ static int specdec__link_answer(specdec__link *link)
         return 0;
     }
     longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
-    flight->longest = longest > flight->longest ? longest : flight->longest;
+    flight->slowest_seconds = longest > flight->slowest_seconds ? longest : flight->slowest_seconds;
     flight->back = 1;
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
@@ -57155,7 +57157,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->kept_nodes += *empty ? 0 : n;
     link->layer = (uint32_t)c->model->layers;
     link->stage = specdec__os_seconds() - start;
-    link->longest = link->stage > link->longest ? link->stage : link->longest;
+    link->slowest_seconds = link->stage > link->slowest_seconds ? link->stage : link->slowest_seconds;
     return 1;
 }
 
@@ -57175,7 +57177,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         return 0;
     link->run = run;
     link->layer = 0;
-    link->longest = 1e-6 * longest;
+    link->slowest_seconds = 1e-6 * longest;
     link->nodes = done + n;
     if (cancelled)
         specdec__link_hear_doom(link, run);
@@ -57189,7 +57191,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
 /* Microseconds of the run on the slowest rank so far. */
 static uint32_t specdec__link_longest(const specdec__link *link)
 {
-    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
+    return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
 }
 
 /* The last rank's answer to a run: the rows that are wanted, or none. */
@@ -57672,7 +57674,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
         specdec__link_land(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
-    pipe->stage_seconds = link->flights[0].longest;
+    pipe->stage_seconds = link->flights[0].slowest_seconds;
     start = specdec__os_seconds();
     result = specdec__link_take_in(link, &unsound);
     own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
@@ -58850,7 +58852,7 @@ typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;
 
-/* The head that keeps all tokens that were returned. */
+/* The head with all tokens of the sequence that were returned. */
 static specdec__head specdec__whole_head(const specdec *t)
 {
     specdec__head head;
@@ -58860,7 +58862,7 @@ static specdec__head specdec__whole_head(const specdec *t)
     return head;
 }
 
-/* The last token of a head; -1: it is empty. */
+/* The last token that a prompt is appended to; -1: there is none. */
 static int32_t specdec__head_last(const specdec *t, specdec__head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
@@ -61507,7 +61509,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
 }
 
 /* The hash of a saved sequence's constraint; 0: it has none. */
-static uint64_t specdec__load_hash(const uint32_t *field)
+static uint64_t specdec__load_constraint_hash(const uint32_t *field)
 {
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
@@ -61523,7 +61525,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
-    if (specdec__load_hash(field) != t->constrained.hash)
+    if (specdec__load_constraint_hash(field) != t->constrained.hash)
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
                              ? "the saved text has a constraint, this one has none"
                              : "the saved text has another constraint than this one, or none");

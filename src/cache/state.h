@@ -164,7 +164,7 @@ static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
     state->nodes = state->certain = 0;
 }
 
-/* A place moves from one position of the order to another one before it. */
+/* Moves an entry of state->place from index `from` to a lower index `to`; those between move up by one. */
 static void specdec__state_move(specdec__state *state, int from, int to)
 {
     const int place = state->place[from];
@@ -173,7 +173,7 @@ static void specdec__state_move(specdec__state *state, int from, int to)
     state->place[to] = place;
 }
 
-/* The first count tokens that wait are in the state: their places are free. */
+/* Frees the places of waiting tokens, once the state includes them. */
 static void specdec__state_applied(specdec__state *state)
 {
     int i;

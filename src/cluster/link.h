@@ -37,7 +37,7 @@ static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t
 
 /* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
    do. */
-static int specdec__link_lose(specdec__link *link, int rank, const char *why)
+static int specdec__link_lose_rank(specdec__link *link, int rank, const char *why)
 {
     const int own = specdec__link_rank(link);
 
@@ -71,7 +71,7 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
     if ((link->lost == 2 && to == link->drafter) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
-        specdec__link_lose(link, to, "it cannot be reached"))
+        specdec__link_lose_rank(link, to, "it cannot be reached"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
                   specdec__link_rank(link));
@@ -127,7 +127,7 @@ static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run
 /* What a rank has sent makes no sense. */
 static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
 {
-    if (link->failed.code || specdec__link_lose(link, rank, what))
+    if (link->failed.code || specdec__link_lose_rank(link, rank, what))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
                   specdec__link_rank(link));
@@ -147,7 +147,7 @@ static void specdec__link_hear_failed(specdec__link *link, int rank, const unsig
 {
     const uint32_t length = specdec__wire_get(words, 0);
 
-    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
+    if (link->failed.code || specdec__link_lose_rank(link, rank, "it has given up"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
@@ -315,7 +315,7 @@ static void specdec__link_listen(specdec__link *link, int rank, double now)
     const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
 
     if (rank == specdec__link_rank(link) || !(now - since > most) ||
-        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        specdec__link_lose_rank(link, rank, "it was not heard of for too long"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
                   (int)(1000 * (now - since)));
@@ -359,7 +359,8 @@ static void specdec__link_poll(specdec__link *link)
             return;
         if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
             specdec__link_hear(link, message);
-        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
+        } else if (!specdec__link_lose_rank(link, specdec__wire_sender(message, size),
+                                            "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
             specdec__link_give_up(link);
@@ -402,7 +403,8 @@ static int specdec__link_culprit(const specdec__link *link, const char **what)
     return i;
 }
 
-/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+/* Ends the cluster with an error: the awaited run has made no progress for too long, although all ranks send messages.
+   */
 static void specdec__link_stall(specdec__link *link)
 {
     const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);

@@ -121,7 +121,7 @@ static int specdec__link_answer(specdec__link *link)
         return 0;
     }
     longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
-    flight->longest = longest > flight->longest ? longest : flight->longest;
+    flight->slowest_seconds = longest > flight->slowest_seconds ? longest : flight->slowest_seconds;
     flight->back = 1;
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)

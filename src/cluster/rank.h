@@ -163,7 +163,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->kept_nodes += *empty ? 0 : n;
     link->layer = (uint32_t)c->model->layers;
     link->stage = specdec__os_seconds() - start;
-    link->longest = link->stage > link->longest ? link->stage : link->longest;
+    link->slowest_seconds = link->stage > link->slowest_seconds ? link->stage : link->slowest_seconds;
     return 1;
 }
 
@@ -183,7 +183,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         return 0;
     link->run = run;
     link->layer = 0;
-    link->longest = 1e-6 * longest;
+    link->slowest_seconds = 1e-6 * longest;
     link->nodes = done + n;
     if (cancelled)
         specdec__link_hear_doom(link, run);
@@ -197,7 +197,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
 /* Microseconds of the run on the slowest rank so far. */
 static uint32_t specdec__link_longest(const specdec__link *link)
 {
-    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
+    return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
 }
 
 /* The last rank's answer to a run: the rows that are wanted, or none. */

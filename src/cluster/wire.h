@@ -108,7 +108,7 @@ typedef struct specdec__wire_flight {
     int rows;              /* wanted */
     int cancelled, back;
     int left;              /* nobody waits for its rows any more: it goes when it is back */
-    double longest;        /* seconds that the slowest stage took; once it is back */
+    double slowest_seconds; /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
 
@@ -151,7 +151,7 @@ typedef struct specdec__link {
     int renumbers;             /* the next commit numbers so many nodes anew */
     uint32_t done;             /* by rank 1: runs */
     double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
-    double longest;            /* seconds of the run on the slowest rank so far */
+    double slowest_seconds;    /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
     double begun;              /* by the clock: since when the others are listened to */
     specdec__wire_progress progress[SPECDEC__WIRE_RANKS];

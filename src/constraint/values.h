@@ -236,7 +236,8 @@ static const char *specdec__raw_open(const specdec__schema *s)
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
 
-/* The states of an NFA that read what a DFA without calls accepts, all of whose states lead to an end. */
+/* Adds states to an NFA that accept the same as a DFA, and then continue with `next`. The DFA has no calls, and an end
+   can be reached from all of its states. */
 static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
 {
     const uint32_t first = b->nfa.count;

@@ -480,7 +480,7 @@ typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;
 
-/* The head that keeps all tokens that were returned. */
+/* The head with all tokens of the sequence that were returned. */
 static specdec__head specdec__whole_head(const specdec *t)
 {
     specdec__head head;
@@ -490,7 +490,7 @@ static specdec__head specdec__whole_head(const specdec *t)
     return head;
 }
 
-/* The last token of a head; -1: it is empty. */
+/* The last token that a prompt is appended to; -1: there is none. */
 static int32_t specdec__head_last(const specdec *t, specdec__head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;

@@ -710,7 +710,7 @@ static int specdec__forward_both(specdec__context *c, int thread, const specdec_
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += what its experts give, and the shared one or the network beside them, if there is one. Returns 1 when
+/* Adds to x the outputs of its experts, and of the shared expert or the dense network, if there is one. Returns 1 when
    cancelled. */
 static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
 {

@@ -141,7 +141,7 @@ static void specdec__forward_correct(specdec__context *c, int thread, const spec
     }
 }
 
-/* A thread's part of x = (x + h + norm(y)) / root(2): what stands beside attention is h and y. */
+/* A thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);

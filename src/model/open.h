@@ -175,7 +175,7 @@ static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
     return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
-/* The output matrix lies in planes. */
+/* Gives an output matrix that is stored in planes the bounds of its rows. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;

@@ -265,7 +265,7 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
 
 /* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
    constraint. */
-static int specdec__ahead_applies(const specdec__engine *e)
+static int specdec__ahead_is_possible(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
            specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
@@ -275,7 +275,7 @@ static int specdec__ahead_applies(const specdec__engine *e)
 /* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
 static int specdec__ahead_may_choose(const specdec__engine *e)
 {
-    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_applies(e);
+    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
 
 /* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
@@ -295,7 +295,7 @@ static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune
 static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
-    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_applies(e);
+    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_is_possible(e);
 
     a->probe = applies && a->probe;
     a->active = applies && (e->config.async || a->mode || a->probe);

@@ -95,7 +95,7 @@ static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *
 }
 
 /* Inserts a number into path[n], rising. */
-static void specdec__draft_insert(int *path, int n, int number)
+static void specdec__draft_insert_number(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
@@ -117,7 +117,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     specdec__levels_reroot(&m->levels, p, root);
     for (i = 1; i < p->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
     for (i = 1; i < p->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);

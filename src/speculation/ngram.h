@@ -122,7 +122,7 @@ typedef struct specdec__ngram {
     specdec__ngram_size size;
     specdec__recycling recycling;
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
-    specdec__ngram_reader past;     /* reads the history when the index is rebuilt */
+    specdec__ngram_reader rebuilder; /* reads the history when the index is rebuilt */
 } specdec__ngram;
 
 /* Lets a reader count its sequence from index `from` on. */
@@ -207,7 +207,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     if (!arena->base)
         return SPECDEC_OK;
     specdec__ngram_clear(index);
-    specdec__ngram_start(&index->past, 0);
+    specdec__ngram_start(&index->rebuilder, 0);
     for (i = 0; i < size->readers; i++)
         specdec__ngram_start(&index->readers[i], 0);
     return SPECDEC_OK;
@@ -336,7 +336,7 @@ static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, in
 /* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
 
 /* The token at a place of the history, counted from the oldest. */
-SPECDEC__INLINE int32_t *specdec__ngram_past(const specdec__ngram *index, int at)
+SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
@@ -357,12 +357,12 @@ static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
 
     if (index->remembered == index->size.history) {
         for (; n <= index->size.context && n < index->remembered; n++)
-            if ((first[n] = *specdec__ngram_past(index, n)) == SPECDEC__NGRAM_END)
+            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END)
                 break;
         specdec__ngram_forget(index, first, n);
         specdec__ngram_drop(index, 1);
     }
-    *specdec__ngram_past(index, index->remembered++) = token;
+    *specdec__ngram_history_at(index, index->remembered++) = token;
 }
 
 /* Tokens whose runs fill half of the index, at most. */
@@ -394,9 +394,9 @@ static int specdec__ngram_share(const specdec__ngram *index, int room)
 static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END)
-        specdec__ngram_start(&index->past, 0);
+        specdec__ngram_start(&index->rebuilder, 0);
     else
-        specdec__ngram_insert(index, &index->past, token);
+        specdec__ngram_insert(index, &index->rebuilder, token);
 }
 
 /* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
@@ -416,9 +416,9 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
     share = specdec__ngram_share(index, budget - kept);
     specdec__ngram_drop(index, index->remembered - kept);
     specdec__ngram_clear(index);
-    specdec__ngram_start(&index->past, 0);
+    specdec__ngram_start(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay(index, *specdec__ngram_past(index, i));
+        specdec__ngram_replay(index, *specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;

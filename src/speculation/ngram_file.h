@@ -59,7 +59,7 @@ static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t 
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_HEAD;
     for (i = 0; i < index->remembered; i++, to += 4)
-        specdec__store_u32(to, (uint32_t)*specdec__ngram_past(index, i));
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_text(&index->readers[i], to);
     specdec__store_u64(to, specdec__hash(SPECDEC__HASH, file, *bytes - 8));
