@@ -43629,7 +43629,7 @@ typedef struct specdec__sampler_input {
     const specdec_sampling *sampling;
     const specdec__vocab *vocab; /* whose tokens have characters; NULL: nothing breaks repetitions */
     int size;                    /* tokens of a row */
-    const int32_t *recent;       /* (recent_count) the text before the row */
+    const int32_t *recent;       /* (recent_count): the sequence before the row */
     int recent_count;
     float surprise;              /* mirostat: the largest that is kept, in bits; 0: that of an answer's beginning */
 } specdec__sampler_input;
@@ -44308,7 +44308,7 @@ typedef struct specdec__settling {
 typedef struct specdec__settle_need {
     int k;             /* the k largest logits; 0: all */
     int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
-    int altered;       /* the tokens that may be altered are among so many last of the text */
+    int altered;       /* how many of the sequence's last tokens may have altered logits */
     float temperature;
     float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
     const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
@@ -45985,11 +45985,11 @@ typedef struct specdec__ngram_reader {
 
 /* How large an index is. */
 typedef struct specdec__ngram_size {
-    int capacity;  /* runs: a token of text needs up to context + 1, of 40 bytes and a bucket each */
+    int capacity;  /* runs: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
     int context;   /* tokens, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
     int max_nodes; /* of a tree */
     int readers;   /* live sequences */
-    int history;   /* tokens kept of texts that have ended, each text's end taking one more; 0: none */
+    int history;   /* tokens of ended sequences, each with an end mark that counts as one; 0: none */
     int recycled;  /* contexts whose most probable tokens by the target are stored; 0: none */
 } specdec__ngram_size;
 
@@ -46000,7 +46000,7 @@ typedef struct specdec__ngram {
     int32_t *buckets;               /* [bucket_count], a power of two */
     specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
     specdec__ngram_reader *readers; /* [size.readers] */
-    int32_t *history;               /* [size.history], a ring: texts, each with SPECDEC__NGRAM_END behind it */
+    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END behind each */
     int count, offer_count, offer_order;
     int oldest, remembered; /* of history: the index of the oldest token, and the number of tokens */
     uint32_t bucket_count;
@@ -46118,7 +46118,7 @@ static int32_t specdec__ngram_find(const specdec__ngram *index, int32_t parent, 
     return run;
 }
 
-/* The run text[from .. end), or -1. */
+/* The index of the run text[from .. end); -1: it is not in the index. */
 static int32_t specdec__ngram_locate(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
@@ -46286,8 +46286,8 @@ static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
 
 /* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
    Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
-   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a token.
-   */
+   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a
+   token. */
 static void specdec__ngram_rebuild(specdec__ngram *index)
 {
     const int budget = specdec__ngram_budget(index);
@@ -46321,7 +46321,7 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
         specdec__ngram_rebuild(index);
 }
 
-/* --- texts -------------------------------------------------------------------------------------------------------- */
+/* --- sequences ---------------------------------------------------------------------------------------------------- */
 
 /* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence (a fork), so only
    their last `context` tokens are used, as context. */
@@ -46626,8 +46626,8 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
     }
 }
 
-/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the caller.
-   */
+/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the
+   caller. */
 static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
                                 const int32_t *text, int length)
 {
@@ -46651,10 +46651,10 @@ static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec
     return specdec__ngram_settle(index, reader->active[k]);
 }
 
-/* Grows the tree of the at most wish->n likeliest continuations of a reader's text (root included, which stands for its
-   last token), of at most wish->d levels, each likelier than wish->least. tokens[n] and probability[n] (of the path
-   from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro et al. 2024, arXiv
-   2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, with the root (the
+   sequence's last token), and wish->d levels, all more probable than wish->least. tokens[n]: of the nodes, tokens[0]
+   being set by the caller; probability[n]: estimated, of the path from the root. SuffixDecoding (Oliaro et al. 2024,
+   arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
                                              specdec_tree *tree, int32_t *tokens, float *probability,
                                              const specdec__ngram_wish *wish, specdec_error *error)
@@ -46721,7 +46721,7 @@ static size_t specdec__ngram_file_size(const specdec__ngram *index)
     return SPECDEC__NGRAM_HEAD + tokens * 4 + 8;
 }
 
-/* Writes a live text and its end. Returns where it stopped. */
+/* Writes the counted tokens of a live sequence and an end mark. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -46734,8 +46734,8 @@ static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *read
     return to + 4;
 }
 
-/* Writes what the index counts, the history and then the live texts, as a file into data[room]. *bytes becomes what
-   that takes; with data NULL that is all. All numbers are little-endian:
+/* Writes the tokens that the index counts, of the history and then of the live sequences, as a file into data[room].
+   *bytes: the size of the file; data NULL: only that. All numbers are little-endian:
      8 bytes  "SPECSEEN"
      4        version: 1
      4        count
@@ -46793,8 +46793,8 @@ static specdec_result specdec__ngram_check(const unsigned char *data, size_t siz
     return SPECDEC_OK;
 }
 
-/* Takes what a file of specdec__ngram_save holds into the history, as if these texts ended now: what has no room is
-   forgotten, the oldest first. tokens: of the vocabulary. Every byte is checked before any counts. O(size). A file
+/* Reads the sequences of a file of specdec__ngram_save into the history, as if they ended now; the oldest tokens are
+   dropped where there is no room. tokens: of the vocabulary. Every byte is checked before any counts. O(size). A file
    that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH;
    SPECDEC_ERROR_ARGUMENT: this index has no history. */
 static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
@@ -46842,7 +46842,7 @@ typedef struct specdec__retrieved {
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences;  /* (texts) */
+    specdec__retrieved *sequences;  /* (sequences) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
     int recent, most;           /* tokens behind the chunks: at first, and at most */
     float *scores;              /* (threads, 5, candidates): of chunks, and their parts from four queries */
@@ -46850,7 +46850,7 @@ typedef struct specdec__retrieval {
     int few;                    /* dimensions used for scores; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
     int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
-    int candidates;             /* chunks of a text, at most; a multiple of 16 */
+    int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
     /* Computes the score of each chunk before `begun` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
@@ -47064,7 +47064,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
     room.kept = 0;
     room.most = specdec__max_int(nodes, r->most);
-    room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
+    room.nodes = 2 * room.most + room.views * nodes; /* a tree is stored behind each sequence until its next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
     r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
@@ -47223,7 +47223,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
-        bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
+        bytes += specdec__vocab_next(vocab, &at).size; /* decoded, a token is not longer than in the file */
     specdec__trie_layout(&trie, &counter, bytes, vocab->count);
     made.trie_bytes = counter.used;
     made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
@@ -48990,8 +48990,8 @@ static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count
     specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
 }
 
-/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last one.
-   */
+/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last
+   one. */
 static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at, const int32_t *text, int count,
                                                 int wanted, specdec_error *error)
 {
@@ -49157,7 +49157,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     places = room.views + room.kept;
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
     room.tree = room.most;
-    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
+    room.nodes += room.views * room.most; /* a tree may be stored behind each sequence until its next one */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
@@ -49419,8 +49419,8 @@ static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec_
     t->count = 1;
 }
 
-/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place` on.
-   */
+/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place`
+   on. */
 static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
@@ -49620,7 +49620,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->lead = model->reads.joined;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
+    room.nodes += room.views * ((int)size + m->lead); /* a tree is stored behind each sequence until it is drafted for
                                                              again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
@@ -49705,8 +49705,8 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in order.
-   */
+/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
+   order. */
 static float specdec__draft_assistant_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
@@ -49791,7 +49791,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
     int i;
 
     for (i = 0; i < n; i++) {
-        c->tokens[i] = 0; /* its embedding is not looked at */
+        c->tokens[i] = 0; /* its embedding is not used */
         c->parents[i] = -1;
     }
     c->reads = m->reads;
@@ -49961,8 +49961,8 @@ typedef struct specdec__draft_block {
     specdec__context context;
 } specdec__draft_block;
 
-/* The logits of row i of the block, of one level; tokens behind it may still change them (specdec__draft_block_behind).
-   */
+/* The logits of row i of the block, of one level; tokens behind it may still change them
+   (specdec__draft_block_behind). */
 static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
@@ -51378,7 +51378,7 @@ SPECDEC__FOR_SPEED
  *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
-#define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__TEXT_ROOM 1024   /* bytes of a decoded token beyond the vocabulary's longest token */
 #define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
 #define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
 
@@ -51549,8 +51549,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0: neither.
-   */
+/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0:
+   neither. */
 static int specdec__stream_logprobs(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -51583,8 +51583,8 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* The constraint that settings give the next token: within a call of a tool settings.calls, else settings.constraint.
-   */
+/* The constraint that settings give the next token: within a call of a tool settings.calls, else
+   settings.constraint. */
 SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
@@ -52786,8 +52786,8 @@ typedef struct specdec__source_keys {
     int at;                /* its index to drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
-/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept one.
-   */
+/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept
+   one. */
 static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
@@ -52811,8 +52811,8 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     }
 }
 
-/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and values.
-   */
+/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and
+   values. */
 static void specdec__engine_share(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
@@ -52945,8 +52945,8 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's children.
-   */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's
+   children. */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -53539,8 +53539,8 @@ static int specdec__engine_slide_count(const specdec *t)
     return others / 2;
 }
 
-/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides back.
-   */
+/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides
+   back. */
 static void specdec__engine_save_forks(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
@@ -53978,8 +53978,8 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
     return tokens;
 }
 
-/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this step.
-   */
+/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this
+   step. */
 static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;
@@ -54294,8 +54294,8 @@ static void specdec__ahead_begin_step(specdec__engine *e)
         specdec__ahead_drop(a->sequence, a->copied);
 }
 
-/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own time.
-   */
+/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own
+   time. */
 static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
     const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
@@ -54336,8 +54336,8 @@ static int specdec__ahead_may_be_faster(const specdec__ahead *a)
     return a->slowdown > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster mode.
-   */
+/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster
+   mode. */
 static void specdec__ahead_choose_mode(specdec__ahead *a)
 {
     if (!a->trial) {
@@ -56607,7 +56607,8 @@ static void specdec__link_poll(specdec__link *link)
             return;
         if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
             specdec__link_hear(link, message);
-        } else if (!specdec__link_lose_rank(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
+        } else if (!specdec__link_lose_rank(link, specdec__wire_sender(message, size),
+                                            "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
             specdec__link_give_up(link);
@@ -56650,8 +56651,8 @@ static int specdec__link_culprit(const specdec__link *link, const char **what)
     return i;
 }
 
-/* Ends the cluster with an error: the awaited run has made no progress for too long, although all ranks send messages.
-   */
+/* Ends the cluster with an error: the awaited run has made no progress for too long, although all ranks send
+   messages. */
 static void specdec__link_stall(specdec__link *link)
 {
     const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
@@ -57371,8 +57372,8 @@ static void specdec__remote_draft_cut(specdec__link *link, int view, int length)
         specdec__remote_draft_tell(link, view, NULL, 0);
 }
 
-/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of another one.
-   */
+/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of another
+   one. */
 static void specdec__remote_draft_branch(specdec__link *link, int view, int other, int length)
 {
     specdec__remote_sequence *known = &link->guessed[view];
@@ -58651,7 +58652,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_discard_children(*fork); /* for its own children, the copy writes its stock anew */
+    specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
     return SPECDEC_OK;
 }
 
@@ -58698,7 +58699,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
 
 /* The joined text so far, and what a sequence adds to it. */
 typedef struct specdec__restoring {
-    unsigned char *piece; /* room for a piece; that of the text which is asked, as others may have handed theirs out */
+    unsigned char *piece; /* memory for a piece, of the sequence on which the call is made */
     char *bytes;
     size_t room, *length;
     size_t known;
@@ -58980,7 +58981,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
             memmove(t->token_text, t->token_text + held, *part);
             return i;
         }
-        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        all += (size_t)(stream.held_count - t->stream.held_count); /* bytes that were scanned as text end there */
         sure = all < back ? 0 : all - back;
     }
     *part = 0;
@@ -59045,7 +59046,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_discard_children(t); /* the text ends before the tokens where these children would fork */
+            specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -59069,10 +59070,10 @@ static specdec_result specdec__call_work(specdec *t)
         return SPECDEC_ERROR_ARGUMENT;
     if (t->engine->room.views > 1)
         return specdec__engine_step(t->engine, NULL);
-    if (!specdec__engine_make_ready(t)) /* the only text */
+    if (!specdec__engine_make_ready(t)) /* the only sequence */
         return SPECDEC_DONE;
     t->failed = specdec__engine_step(t->engine, t);
-    if (t->failed == SPECDEC_ERROR_CANCELLED) /* that is told by the next call, and ends no other one */
+    if (t->failed == SPECDEC_ERROR_CANCELLED) /* the next call returns this error, and no other call */
         SPECDEC__STORE(&t->cancel, 0);
     return SPECDEC_OK;
 }
@@ -59149,7 +59150,7 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     result = specdec__next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
         specdec__engine_unslide(t);
-        t->stream = stream; /* tokens whose text was held back are in stock again */
+        t->stream = stream; /* tokens whose bytes were held back are pending again */
         t->stop = stop;
         t->handed_out = handed_out;
         piece->length = 0;

@@ -403,8 +403,8 @@ static int specdec__link_culprit(const specdec__link *link, const char **what)
     return i;
 }
 
-/* Ends the cluster with an error: the awaited run has made no progress for too long, although all ranks send messages.
-   */
+/* Ends the cluster with an error: the awaited run has made no progress for too long, although all ranks send
+   messages. */
 static void specdec__link_stall(specdec__link *link)
 {
     const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);

@@ -306,8 +306,8 @@ static void specdec__ahead_begin_step(specdec__engine *e)
         specdec__ahead_drop(a->sequence, a->copied);
 }
 
-/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own time.
-   */
+/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own
+   time. */
 static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
     const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
@@ -348,8 +348,8 @@ static int specdec__ahead_may_be_faster(const specdec__ahead *a)
     return a->slowdown > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster mode.
-   */
+/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster
+   mode. */
 static void specdec__ahead_choose_mode(specdec__ahead *a)
 {
     if (!a->trial) {

@@ -87,7 +87,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
-        bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
+        bytes += specdec__vocab_next(vocab, &at).size; /* decoded, a token is not longer than in the file */
     specdec__trie_layout(&trie, &counter, bytes, vocab->count);
     made.trie_bytes = counter.used;
     made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);

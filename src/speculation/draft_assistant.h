@@ -56,8 +56,8 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in order.
-   */
+/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
+   order. */
 static float specdec__draft_assistant_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
@@ -142,7 +142,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
     int i;
 
     for (i = 0; i < n; i++) {
-        c->tokens[i] = 0; /* its embedding is not looked at */
+        c->tokens[i] = 0; /* its embedding is not used */
         c->parents[i] = -1;
     }
     c->reads = m->reads;

@@ -45,8 +45,8 @@ typedef struct specdec__draft_block {
     specdec__context context;
 } specdec__draft_block;
 
-/* The logits of row i of the block, of one level; tokens behind it may still change them (specdec__draft_block_behind).
-   */
+/* The logits of row i of the block, of one level; tokens behind it may still change them
+   (specdec__draft_block_behind). */
 static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;

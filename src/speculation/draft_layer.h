@@ -62,8 +62,8 @@ static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec_
     t->count = 1;
 }
 
-/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place` on.
-   */
+/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place`
+   on. */
 static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
@@ -263,7 +263,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->lead = model->reads.joined;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
+    room.nodes += room.views * ((int)size + m->lead); /* a tree is stored behind each sequence until it is drafted for
                                                              again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,

@@ -41,8 +41,8 @@ static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count
     specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
 }
 
-/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last one.
-   */
+/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last
+   one. */
 static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at, const int32_t *text, int count,
                                                 int wanted, specdec_error *error)
 {
@@ -208,7 +208,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     places = room.views + room.kept;
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
     room.tree = room.most;
-    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
+    room.nodes += room.views * room.most; /* a tree may be stored behind each sequence until its next one */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);

@@ -100,11 +100,11 @@ typedef struct specdec__ngram_reader {
 
 /* How large an index is. */
 typedef struct specdec__ngram_size {
-    int capacity;  /* runs: a token of text needs up to context + 1, of 40 bytes and a bucket each */
+    int capacity;  /* runs: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
     int context;   /* tokens, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
     int max_nodes; /* of a tree */
     int readers;   /* live sequences */
-    int history;   /* tokens kept of texts that have ended, each text's end taking one more; 0: none */
+    int history;   /* tokens of ended sequences, each with an end mark that counts as one; 0: none */
     int recycled;  /* contexts whose most probable tokens by the target are stored; 0: none */
 } specdec__ngram_size;
 
@@ -115,7 +115,7 @@ typedef struct specdec__ngram {
     int32_t *buckets;               /* [bucket_count], a power of two */
     specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
     specdec__ngram_reader *readers; /* [size.readers] */
-    int32_t *history;               /* [size.history], a ring: texts, each with SPECDEC__NGRAM_END behind it */
+    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END behind each */
     int count, offer_count, offer_order;
     int oldest, remembered; /* of history: the index of the oldest token, and the number of tokens */
     uint32_t bucket_count;
@@ -233,7 +233,7 @@ static int32_t specdec__ngram_find(const specdec__ngram *index, int32_t parent, 
     return run;
 }
 
-/* The run text[from .. end), or -1. */
+/* The index of the run text[from .. end); -1: it is not in the index. */
 static int32_t specdec__ngram_locate(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
@@ -401,8 +401,8 @@ static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
 
 /* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
    Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
-   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a token.
-   */
+   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a
+   token. */
 static void specdec__ngram_rebuild(specdec__ngram *index)
 {
     const int budget = specdec__ngram_budget(index);
@@ -436,7 +436,7 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
         specdec__ngram_rebuild(index);
 }
 
-/* --- texts -------------------------------------------------------------------------------------------------------- */
+/* --- sequences ---------------------------------------------------------------------------------------------------- */
 
 /* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence (a fork), so only
    their last `context` tokens are used, as context. */
@@ -741,8 +741,8 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
     }
 }
 
-/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the caller.
-   */
+/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the
+   caller. */
 static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
                                 const int32_t *text, int length)
 {
@@ -766,10 +766,10 @@ static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec
     return specdec__ngram_settle(index, reader->active[k]);
 }
 
-/* Grows the tree of the at most wish->n likeliest continuations of a reader's text (root included, which stands for its
-   last token), of at most wish->d levels, each likelier than wish->least. tokens[n] and probability[n] (of the path
-   from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro et al. 2024, arXiv
-   2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, with the root (the
+   sequence's last token), and wish->d levels, all more probable than wish->least. tokens[n]: of the nodes, tokens[0]
+   being set by the caller; probability[n]: estimated, of the path from the root. SuffixDecoding (Oliaro et al. 2024,
+   arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
                                              specdec_tree *tree, int32_t *tokens, float *probability,
                                              const specdec__ngram_wish *wish, specdec_error *error)

@@ -20,7 +20,7 @@ static size_t specdec__ngram_file_size(const specdec__ngram *index)
     return SPECDEC__NGRAM_HEAD + tokens * 4 + 8;
 }
 
-/* Writes a live text and its end. Returns where it stopped. */
+/* Writes the counted tokens of a live sequence and an end mark. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -33,8 +33,8 @@ static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *read
     return to + 4;
 }
 
-/* Writes what the index counts, the history and then the live texts, as a file into data[room]. *bytes becomes what
-   that takes; with data NULL that is all. All numbers are little-endian:
+/* Writes the tokens that the index counts, of the history and then of the live sequences, as a file into data[room].
+   *bytes: the size of the file; data NULL: only that. All numbers are little-endian:
      8 bytes  "SPECSEEN"
      4        version: 1
      4        count
@@ -92,8 +92,8 @@ static specdec_result specdec__ngram_check(const unsigned char *data, size_t siz
     return SPECDEC_OK;
 }
 
-/* Takes what a file of specdec__ngram_save holds into the history, as if these texts ended now: what has no room is
-   forgotten, the oldest first. tokens: of the vocabulary. Every byte is checked before any counts. O(size). A file
+/* Reads the sequences of a file of specdec__ngram_save into the history, as if they ended now; the oldest tokens are
+   dropped where there is no room. tokens: of the vocabulary. Every byte is checked before any counts. O(size). A file
    that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH;
    SPECDEC_ERROR_ARGUMENT: this index has no history. */
 static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,

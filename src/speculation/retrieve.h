@@ -29,7 +29,7 @@ typedef struct specdec__retrieved {
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences;  /* (texts) */
+    specdec__retrieved *sequences;  /* (sequences) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
     int recent, most;           /* tokens behind the chunks: at first, and at most */
     float *scores;              /* (threads, 5, candidates): of chunks, and their parts from four queries */
@@ -37,7 +37,7 @@ typedef struct specdec__retrieval {
     int few;                    /* dimensions used for scores; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
     int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
-    int candidates;             /* chunks of a text, at most; a multiple of 16 */
+    int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
     /* Computes the score of each chunk before `begun` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
@@ -251,7 +251,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
     room.kept = 0;
     room.most = specdec__max_int(nodes, r->most);
-    room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
+    room.nodes = 2 * room.most + room.views * nodes; /* a tree is stored behind each sequence until its next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
     r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);

@@ -25,7 +25,7 @@ typedef struct specdec__sampler_input {
     const specdec_sampling *sampling;
     const specdec__vocab *vocab; /* whose tokens have characters; NULL: nothing breaks repetitions */
     int size;                    /* tokens of a row */
-    const int32_t *recent;       /* (recent_count) the text before the row */
+    const int32_t *recent;       /* (recent_count): the sequence before the row */
     int recent_count;
     float surprise;              /* mirostat: the largest that is kept, in bits; 0: that of an answer's beginning */
 } specdec__sampler_input;

@@ -49,7 +49,7 @@ typedef struct specdec__settling {
 typedef struct specdec__settle_need {
     int k;             /* the k largest logits; 0: all */
     int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
-    int altered;       /* the tokens that may be altered are among so many last of the text */
+    int altered;       /* how many of the sequence's last tokens may have altered logits */
     float temperature;
     float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
     const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
