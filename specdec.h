@@ -43222,7 +43222,7 @@ SPECDEC__FOR_SPEED
  * >>speculation/heads: runs heads that predict the next tokens from a hidden state of the target, level by level.
  * ================================================================================================================== */
 
-/* A file of heads with what a level of a tree needs. */
+/* A file of heads, with the buffers of a level of a tree. */
 typedef struct specdec__heads {
     float blend;              /* by how much a row of the table counts */
     float *input;             /* (most, stride of the wider): what a level reads */
@@ -43238,7 +43238,7 @@ typedef struct specdec__heads {
 
 SPECDEC__FOR_SIZE
 
-/* Tokens that a row of logits is about: all heads have as many. */
+/* Tokens of a row of logits; the same for all heads. */
 static int specdec__heads_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
@@ -43268,13 +43268,13 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
         h->ones[i] = 1;
 }
 
-/* The width of what a level reads. */
+/* Floats of a row of a level's input. */
 static int specdec__heads_width(const specdec__model *m, int level)
 {
     return level && m->speculator->follow ? m->feed_forward : m->embedding;
 }
 
-/* A thread's rows of products become states. */
+/* A thread's part of turning products into a level's states. */
 static void specdec__heads_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
@@ -43330,8 +43330,8 @@ static void specdec__heads_worker(void *argument, int thread)
 
 SPECDEC__FOR_SPEED
 
-/* Runs head number `level` on n rows of h->input behind these tokens: states lie in h->inner, logits in h->logits. The
-   input of level 0 is normed first where heads want that. */
+/* Runs head number `level` on n rows of h->input behind tokens[n]: writes states to h->inner, logits to h->logits. The
+   input of level 0 is normalised first where the file says so. */
 static specdec_result specdec__heads_run(specdec__heads *h, int level, const int32_t *tokens, int n,
                                          specdec_error *error)
 {
@@ -49370,10 +49370,10 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
  *
  *
- * EAGLE-3, and blocks of the target's own files that predict (MTP). A pair is the target's state behind a token, and
- * the token behind that: the layer predicts the next one. Where pairs begin with the first token, the state before it
- * is zeros. Pairs of the text are run once their states have been heard of, so the cache holds nothing but what a run
- * over the whole text would put there; behind the root, the layer's own states stand for the target's.
+ * EAGLE-3, and NextN blocks in the target's own files (MTP). A pair is the target's hidden state behind a token, and
+ * the next token: from it the layer predicts the token after that. Where pairs begin with the first token, the hidden
+ * state before it is zeros. Pairs of a sequence are run once their hidden states were received, so the cache holds what
+ * a run over the whole sequence would give; behind the root, the layer's own states replace the target's.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -49667,9 +49667,9 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_assistant: an assistant as a drafter: layers that read the target's own keys and values.
  *
  *
- * Gemma 4's. Of token p and what stands for the target's state behind token p - 1 it makes the logits of token p + 1
- * and what stands for the state behind token p. All its queries, in whatever level, have the position of the root,
- * which is the first that the target has no key of.
+ * Gemma 4's assistants. Input: token p and the target's hidden state behind token p - 1; output: the logits of token p
+ * + 1, and a state that replaces the target's behind token p, for the next level. Queries of all levels have the
+ * position of the root, the first one of which the target has no key.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -49938,10 +49938,11 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_block: blocks of tokens, drafted in one pass, as a drafter: DFlash, DFlash2, DSpark.
  *
  *
- * Layers run over a block, the root and masks behind it, whose tokens see the keys of the whole text and each other.
- * The text's keys are made of the target's states behind each token, as soon as these are heard of; those of a block
- * are given up with it. A row of the block says which token stands at its place: one level of a tree each, by itself
- * (DFlash) or behind the token before it (DSpark, DFlash2), so that second choices are branches.
+ * The layers run over a block: the root, and masks behind it, whose tokens attend to each other and to the keys of the
+ * whole sequence. The sequence's keys are computed from the target's hidden state behind each token, as soon as it is
+ * received; keys of a block are dropped with the block. Each row of the block gives the logits of one level of the
+ * tree, independent of the other levels (DFlash) or behind each token of the level before (DSpark, DFlash2), so that
+ * the tree branches.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -50537,9 +50538,9 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_recall: two levels: the target with a small cache, for which another drafter drafts.
  *
  *
- * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
- * them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
- * level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it.
+ * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache draft a chain; a draft
+ * model with a short window, or n-grams, draft trees that this small cache verifies (the first level). Both levels use
+ * the same noise, so the chain is what the small cache alone would decode: a draw from its distribution.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -55870,18 +55871,18 @@ SPECDEC__FOR_SPEED
  * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
  *     several ranks. Compiled in with SPECDEC_CLUSTER.
  *
- * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
- * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
- * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
- * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends those of the wanted rows back to rank 0, which has the output head. States of recurrent layers lie
- * where these do, and every rank has the books of all: a run that is begun changes them in the same way on all ranks,
- * wherever it ends, so each is told of it, cancelled or not.
+ * Rank 0 keeps the tables of the target's cache, whether it has layers or not: the pages of each view, and what is
+ * reserved. All changes of them travel from rank to rank as orders, in one sequence with the runs. So the tables of all
+ * ranks are equal at each point of that sequence, and each rank can check what it receives. A run's activations are
+ * rows of F32, the same numbers that the next layer would get on one machine, so logits have the same bits. The last
+ * rank sends those of the wanted rows to rank 0, which has the output head. States of recurrent layers are stored on
+ * the ranks of these layers, but every rank has the tables of all: a run changes them in the same way on all ranks when
+ * it begins, cancelled or not.
  *
- * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
- * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
- * position, no distribution travels; what comes late, or is wrong, costs guesses and no text. When that rank is lost,
- * the others go on without it.
+ * A rank may have the draft model alone. Rank 0 sends it the tokens of sequences and their sampling; it sends draft
+ * tokens when it has them, each with a share in 8 bits, and rank 0 does not have to wait for them. As noise is a
+ * function of seed and position, no distribution is sent; late or wrong draft tokens cost time but do not change the
+ * decoded tokens. When that rank is lost, the others continue without it.
  *
  * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
  * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
@@ -55895,11 +55896,11 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
 #define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
-#define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_TOKENS 64   /* tokens of a sequence in one message to the draft rank, at most */
 #define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
 #define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__REMOTE_DRAFTS 2048 /* that rank 0 remembers, for each of the first few texts */
-#define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* of a guess, at most */
+#define SPECDEC__REMOTE_DRAFTS 2048 /* draft tokens that rank 0 stores, for each of the first few sequences */
+#define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* children of a draft token, at most */
 
 enum {
     SPECDEC__WIRE_SIGN, /* the magic number */
@@ -55946,10 +55947,10 @@ enum {
 
 enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
 
-/* What the draft rank thinks may follow. */
+/* A draft token of the draft rank, on rank 0. */
 typedef struct specdec__remote_draft {
-    uint32_t number; /* of all its guesses; 0: none */
-    uint32_t first;  /* number of its first child, whom the others follow */
+    uint32_t number; /* serial number of the draft token; 0: none */
+    uint32_t first;  /* number of its first child; the other children have the next numbers */
     int32_t token;
     unsigned char share, count; /* share: of 255, among siblings; count: of children, once they have arrived */
 } specdec__remote_draft;
@@ -55969,7 +55970,7 @@ typedef struct specdec__wire_flight {
     uint32_t run;
     int rows;              /* wanted */
     int cancelled, back;
-    int left;              /* nobody waits for its rows any more: it goes when it is back */
+    int left;              /* 1: its rows are not awaited; it is removed when it returns */
     double slowest_seconds; /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
@@ -55977,8 +55978,8 @@ typedef struct specdec__wire_flight {
 /* How far another rank is, as it has said in ALIVE. */
 typedef struct specdec__wire_progress {
     uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
-    uint32_t sent;       /* messages to this rank that are not urgent */
-    int started;         /* it has loaded its model */
+    uint32_t sent;       /* messages to this rank, without urgent ones */
+    int started;         /* 1: it has loaded its model */
 } specdec__wire_progress;
 
 /* A rank and those it talks to. */
@@ -55993,42 +55994,42 @@ typedef struct specdec__link {
     int words, most_words;     /* of orders in out, and at most */
     uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
     int drafter;               /* the rank that has the draft model alone; 0: there is none */
-    int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
-    int loaded;                /* this rank has its model */
-    const specdec_hooks *hooks; /* whose log hears of that */
+    int met, lost;             /* 1: rank 0 has found all ranks; 1: the draft rank is lost, 2: and was told so */
+    int loaded;                /* 1: this rank has loaded its model */
+    const specdec_hooks *hooks; /* for the log */
     uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
     specdec__remote_sequence *guessed; /* (view_count) on rank 0, if there is one */
     specdec__remote_draft *guesses; /* (guess_count) by the last digits of their numbers */
-    int guess_count, fresh;    /* fresh: some have come since that was looked at */
-    uint32_t guess_next;       /* number behind those that have come */
-    double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
-    double guessed_at;         /* by the clock: the last ones */
+    int guess_count, fresh;    /* fresh: 1: some have arrived since the last look */
+    uint32_t guess_next;       /* number behind those that have arrived */
+    double late, pace;         /* seconds from sending a token to the first draft tokens behind it; between arrivals */
+    double guessed_at;         /* clock, seconds: of the last arrival */
     uint32_t run;              /* number of the last run */
     uint32_t cancelled[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
     int stop;                  /* cancel flag of a run for others */
-    int nodes, flown;          /* nodes that the next run may go on from, and their view */
+    int nodes, flown;          /* nodes from which nodes of the next run may descend; number of their view */
     int ended;
     specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
-    int flight_count, flying;  /* flying: runs are not waited for */
-    int renumbers;             /* the next commit numbers so many nodes anew */
-    uint32_t done;             /* by rank 1: runs */
-    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
+    int flight_count, flying;  /* flying: 1: several runs may be on their way */
+    int renumbers;             /* how many nodes the next commit renumbers */
+    uint32_t done;             /* runs that rank 1 has computed */
+    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; clock: when rank 1 is expected to be free */
     double slowest_seconds;    /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
-    double begun;              /* by the clock: since when the others are listened to */
+    double begun;              /* clock, seconds: since when messages are received */
     specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
     uint32_t layer;            /* of this rank: see ALIVE */
-    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    double waited, waited_at;  /* seconds without progress of the awaited run; clock: the last wait */
     int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
     int **cancels;             /* (view_count) the same for the sequences of rank 0 */
     int *caller;               /* and for the one that waits for the step under way; NULL: none does */
-    int ready;                 /* ranks that are, */
-    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
-    specdec_error failed;      /* why nothing goes on any more */
+    int ready;                 /* number of ranks that are ready */
+    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* by rank: 1: it is ready */
+    specdec_error failed;      /* the error that has ended the cluster */
     double working;            /* seconds */
     int64_t runs, run_nodes, kept_nodes;
     struct specdec__ranks *ranks;     /* the lane of rank 0 */
-    struct specdec__draft_rank *guesser; /* what a rank has that only drafts */
+    struct specdec__draft_rank *guesser; /* the state of a rank that only drafts; NULL: this rank does not */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
@@ -56260,7 +56261,7 @@ SPECDEC__FOR_SIZE
 
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
-/* The rank with layers that is so many, 1 or -1, from a rank. */
+/* The next (step 1) or previous (step -1) rank with layers, from a rank. */
 static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
 {
     return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
@@ -56274,7 +56275,7 @@ static int specdec__link_last(const specdec__link *link)
 
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
 
-/* Nothing goes on any more: all ranks are told why, which link->failed says. */
+/* Ends the cluster with the error link->failed, and sends it to all ranks. */
 static void specdec__link_give_up(specdec__link *link)
 {
     SPECDEC__STORE(&link->stop, 1);
@@ -56283,8 +56284,8 @@ static void specdec__link_give_up(specdec__link *link)
 
 static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
 
-/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
-   do. */
+/* If `rank` is the draft rank, and the cluster has begun, continues without it, and tells it so. Returns whether it
+   does. */
 static int specdec__link_lose_rank(specdec__link *link, int rank, const char *why)
 {
     const int own = specdec__link_rank(link);
@@ -56302,7 +56303,7 @@ static int specdec__link_lose_rank(specdec__link *link, int rank, const char *wh
     return 1;
 }
 
-/* Sends a message, of whose header the rest is filled in. */
+/* Sends a message; fills in its header. */
 static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
                                int floats)
 {
@@ -56326,7 +56327,7 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__link_give_up(link);
 }
 
-/* Sends an urgent message of up to two words, or with a text, to a rank. */
+/* Sends an urgent message to a rank, with up to two words or a string. */
 static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT];
@@ -56340,7 +56341,7 @@ static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+/* Sends ALIVE to a rank: the progress of this rank. To rank 0 READY instead, until rank 0 has answered. */
 static void specdec__link_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
@@ -56352,7 +56353,7 @@ static void specdec__link_alive(specdec__link *link, int to)
                              loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
 }
 
-/* The same to all others. */
+/* Sends ALIVE to all other ranks. */
 static void specdec__link_alive_all(specdec__link *link)
 {
     int i;
@@ -56362,7 +56363,7 @@ static void specdec__link_alive_all(specdec__link *link)
             specdec__link_alive(link, i);
 }
 
-/* An urgent message to all others whom it concerns. */
+/* Sends an urgent message to all other ranks that need it. */
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
 {
     int i;
@@ -56372,7 +56373,7 @@ static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run
             specdec__link_urgent(link, i, kind, run, 0, text);
 }
 
-/* What a rank has sent makes no sense. */
+/* Ends the cluster with an error: a rank has sent a message that is not valid. */
 static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
 {
     if (link->failed.code || specdec__link_lose_rank(link, rank, what))
@@ -56382,7 +56383,7 @@ static void specdec__link_nonsense(specdec__link *link, int rank, const char *wh
     specdec__link_give_up(link);
 }
 
-/* Notes that a run is cancelled: it ends between two layers, if it is under way. */
+/* Marks a run as cancelled; if this rank computes it, it ends between two layers. */
 static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
 {
     link->cancelled[run % SPECDEC__WIRE_FLIGHTS] = run;
@@ -56390,7 +56391,7 @@ static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
         SPECDEC__STORE(&link->stop, 1);
 }
 
-/* Another rank has given up. */
+/* Handles FAILED: another rank has ended with an error. */
 static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
@@ -56494,8 +56495,8 @@ static int specdec__remote_draft_hear(specdec__link *link, const unsigned char *
     return !in.bad;
 }
 
-/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
-   that says anything come to an end. */
+/* Handles ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so that a faulty
+   rank cannot make rank 0 wait for ever. */
 static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->progress[rank];
@@ -56514,7 +56515,7 @@ static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run
     link->waited = 0;
 }
 
-/* An urgent message has come. */
+/* Handles an urgent message. */
 static void specdec__link_hear(specdec__link *link, const unsigned char *message)
 {
     const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
@@ -56555,8 +56556,8 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
     }
 }
 
-/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
-   time. */
+/* Ends the cluster if a rank has been silent for too long. A rank that loads its model, or has sent nothing yet, gets
+   more time. */
 static void specdec__link_listen(specdec__link *link, int rank, double now)
 {
     const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
@@ -56570,7 +56571,7 @@ static void specdec__link_listen(specdec__link *link, int rank, double now)
     specdec__link_give_up(link);
 }
 
-/* Lets others hear of this rank, and finds out who was not heard of for too long. */
+/* Sends ALIVE when it is time, and checks that no rank has been silent for too long. */
 static void specdec__link_watch(specdec__link *link)
 {
     const double now = specdec__os_seconds(), silence = link->cluster.silence;
@@ -56587,7 +56588,7 @@ static void specdec__link_watch(specdec__link *link)
         specdec__link_listen(link, i, now);
 }
 
-/* Ends a rank that serves, once specdec_cancel was called. */
+/* Ends a rank that serves, once specdec_cancel was called on it. */
 static void specdec__link_heed(specdec__link *link)
 {
     if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
@@ -56596,7 +56597,7 @@ static void specdec__link_heed(specdec__link *link)
     specdec__link_give_up(link);
 }
 
-/* Reads what is urgent. */
+/* Receives and handles all urgent messages. */
 static void specdec__link_poll(specdec__link *link)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT];
@@ -56618,7 +56619,7 @@ static void specdec__link_poll(specdec__link *link)
     specdec__link_watch(link);
 }
 
-/* The rank whose messages this one receives that are not urgent. */
+/* The rank from which this one receives messages that are not urgent. */
 static int specdec__link_before(const specdec__link *link)
 {
     const int own = specdec__link_rank(link);
@@ -56628,8 +56629,8 @@ static int specdec__link_before(const specdec__link *link)
     return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
 }
 
-/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
-   was sent, as ALIVE says. */
+/* Whether a message is due: on rank 0 READY of other ranks, or the answer to a run; on others a message that ALIVE says
+   was sent. */
 static int specdec__link_awaits(const specdec__link *link)
 {
     if (specdec__link_rank(link))
@@ -56637,7 +56638,7 @@ static int specdec__link_awaits(const specdec__link *link)
     return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
 }
 
-/* The rank that keeps rank 0 waiting, and what it has not done. */
+/* The rank for which rank 0 waits, and what it has not done. */
 static int specdec__link_culprit(const specdec__link *link, const char **what)
 {
     const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
@@ -56670,8 +56671,8 @@ static void specdec__link_stall(specdec__link *link)
     specdec__link_give_up(link);
 }
 
-/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
-   progress; pauses of the rank itself count little. */
+/* Waits for a message, at most `seconds`. Counts the time without progress of the awaited run; pauses of this rank
+   itself count little. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
     const int awaits = specdec__link_awaits(link);
@@ -56687,14 +56688,14 @@ static void specdec__link_wait(specdec__link *link, double seconds)
         specdec__link_stall(link);
 }
 
-/* While the model loads, one more of its matrices is repacked. */
+/* Sends ALIVE while the model loads, after each repacked matrix. */
 static void specdec__link_load(specdec__link *link)
 {
     link->layer++;
     specdec__link_poll(link);
 }
 
-/* Between two layers. */
+/* The hook between two layers: handles urgent messages, and ends a cancelled run. */
 static void specdec__link_between(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -56705,7 +56706,7 @@ static void specdec__link_between(specdec__context *c)
     specdec__link_poll(link);
 }
 
-/* The next message of a rank, in link->in. Returns 0 while there is none. */
+/* Receives the next message of a rank into link->in. Returns 0 if there is none yet. */
 static int specdec__link_receive(specdec__link *link, int rank, int kind)
 {
     const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
@@ -56735,7 +56736,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Sends the orders that wait, with rows of x behind them. */
+/* Sends the stored orders, with rows of x behind them. */
 static void specdec__link_flush(specdec__link *link, int rows)
 {
     const specdec__context *c = link->context;
@@ -56753,7 +56754,8 @@ static void specdec__link_flush(specdec__link *link, int rows)
     link->words = 0;
 }
 
-/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
+/* Begins an order of `count` words; sends the stored orders first if there is no room. Returns the address of the
+   order's words. */
 static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
 {
     unsigned char *at;
@@ -56776,7 +56778,7 @@ static int specdec__link_view(const specdec__link *link, const specdec__view *vi
     return i;
 }
 
-/* The engine has done something to a view of the target: the others shall, too. */
+/* Stores an order for a change of a view of the target's cache, so that all ranks make the same change. */
 static void specdec__link_tell(void *listener, const specdec__kv_news *news)
 {
     specdec__link *link = (specdec__link *)listener;
@@ -56807,14 +56809,14 @@ static void specdec__link_land(specdec__link *link)
     memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
 }
 
-/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+/* Removes the oldest runs that have returned, or failed, and whose rows are not awaited. */
 static void specdec__link_sweep(specdec__link *link)
 {
     while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
         specdec__link_land(link);
 }
 
-/* Nobody waits for a run any more. */
+/* Marks a run as not awaited any more. */
 static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
 {
     specdec__link_doom(link, flight);
@@ -56822,7 +56824,7 @@ static void specdec__link_leave(specdec__link *link, specdec__wire_flight *fligh
     specdec__link_sweep(link);
 }
 
-/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
+/* Receives the answer to the oldest run. Returns 0 if it has not arrived. */
 static int specdec__link_answer(specdec__link *link)
 {
     specdec__wire_flight *flight = &link->flights[0];
@@ -56851,8 +56853,8 @@ static int specdec__link_answer(specdec__link *link)
     return 1;
 }
 
-/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
-   machine, and is not cancelled. */
+/* Computes the logits of the oldest run's rows, which have returned. This takes no longer than the output of a step on
+   one machine, and is not cancelled. */
 static void specdec__link_output(specdec__link *link)
 {
     specdec__context *c = link->context;
@@ -56870,7 +56872,7 @@ static void specdec__link_output(specdec__link *link)
     c->pool->cancel = cancel;
 }
 
-/* The oldest run, which is back, is taken: its rows become logits. */
+/* Takes the oldest run, which has returned: its rows become logits. */
 static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
 {
     const specdec__wire_flight flight = link->flights[0];
@@ -56886,7 +56888,7 @@ static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *
     return result;
 }
 
-/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+/* Whether a sequence was cancelled that is in the context's batch, or waits for it. */
 static int specdec__link_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
@@ -56911,8 +56913,8 @@ static int specdec__link_any_cancelled(const specdec__link *link)
     return any;
 }
 
-/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
-   before it are taken, as nobody waits for them. */
+/* Waits until a run with rows has returned, failed, or was cancelled; a cancelled run is not awaited further. Earlier
+   runs, which are not awaited, are removed. */
 static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
 {
     specdec__wire_flight *last;
@@ -56938,7 +56940,7 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
     return specdec__link_take_in(link, error);
 }
 
-/* The order for the batch that the context has prepared. */
+/* Stores the order to run the context's batch. */
 static void specdec__link_play(specdec__link *link, int cancelled)
 {
     const specdec__context *c = link->context;
@@ -56975,9 +56977,8 @@ static specdec_result specdec__link_begin(specdec__context *c, specdec_error *er
                                                           : SPECDEC_OK;
 }
 
-/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
-   unless it is one of several on their way. Runs of which nobody wants a row are not waited for. One that ended early
-   goes on as one that is cancelled. */
+/* The hook behind rank 0's last layer: sends a batch to the next rank. Its rows are awaited and become logits, unless
+   several runs are on their way, or it has no wanted rows. A batch that ended early is sent as a cancelled one. */
 static specdec_result specdec__link_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -56999,7 +57000,7 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_result resu
     return result || link->flying || !c->row_count ? result : specdec__link_await(link, link->run, error);
 }
 
-/* Of a rank behind which nobody goes on, and of rank 0. */
+/* Hooks of the last rank, and of rank 0. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
     {specdec__link_between, NULL, NULL}, {specdec__link_between, specdec__link_begin, specdec__link_run}};
 
@@ -57064,7 +57065,7 @@ static const struct {
 } specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
                                             {specdec__obey_truncate}, {specdec__obey_share}};
 
-/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
+/* Reads and obeys an order that changes a view. Returns 0 if the order is not valid. */
 static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
@@ -57088,7 +57089,7 @@ static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reade
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
-/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
+/* Whether nodes may descend from a node of an earlier run: it and its ancestors were computed. */
 static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
 {
     const specdec__context *c = link->context;
@@ -57102,7 +57103,7 @@ static int specdec__link_stands(const specdec__link *link, const specdec__view *
     return 1;
 }
 
-/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
+/* Reads the nodes of a run into the context. Returns 0 if they are not valid. */
 static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
@@ -57127,8 +57128,8 @@ static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wi
     return 1;
 }
 
-/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
-   that came, or NULL. Returns 0 when it makes no sense. */
+/* Runs a batch through the rank's layers. x: the received rows, or NULL; *empty: 1 if nothing was computed, as the run
+   is cancelled. Returns 0 if the rows are not valid. */
 static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
 {
     specdec__context *c = link->context;
@@ -57162,7 +57163,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     return 1;
 }
 
-/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
+/* Reads a run and computes this rank's layers. rows: received activations. */
 static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
 {
     specdec__context *c = link->context;
@@ -57195,7 +57196,7 @@ static uint32_t specdec__link_longest(const specdec__link *link)
     return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
 }
 
-/* The last rank's answer to a run: the rows that are wanted, or none. */
+/* Sends the last rank's answer to a run: the wanted rows, or none. */
 static void specdec__link_reply(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
@@ -57210,7 +57211,8 @@ static void specdec__link_reply(specdec__link *link, int empty)
     specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
 }
 
-/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
+/* Passes a message to the next rank, with the results of its run. played: index of the run's order in the message; -1:
+   it has no run. */
 static void specdec__link_pass(specdec__link *link, int played, int empty)
 {
     specdec__context *c = link->context;
@@ -57231,8 +57233,8 @@ static void specdec__link_pass(specdec__link *link, int played, int empty)
         specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
 }
 
-/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
-   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
+/* Obeys the order at word `at` of a message of `words` words. *played: its index if it is a run, which must be the last
+   order. Returns the words that it takes; 0: it is not valid. */
 static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
 {
     const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
@@ -57258,7 +57260,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
     return sane ? 1 + (int)(head >> 8) : 0;
 }
 
-/* Obeys all orders of a message, and passes it on. */
+/* Obeys all orders of a message, and passes the message on. */
 static void specdec__link_obey(specdec__link *link)
 {
     const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
@@ -57276,7 +57278,7 @@ static void specdec__link_obey(specdec__link *link)
         specdec__link_pass(link, played, empty);
 }
 
-/* Obeys the rank before this one until that is told to end, or until something fails. */
+/* Obeys messages of the rank before this one until the cluster ends, or an error. */
 static specdec_result specdec__link_serve(specdec__link *link)
 {
     const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
@@ -57422,8 +57424,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
-   keys are stored, and how many; how often states are; who has which layers. */
+/* A hash of what all ranks must have in common: the model's facts and some bytes of its weights; type and number of
+   keys; distance of checkpoints; which rank has which layers. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
                                           const specdec_cluster *cluster)
 {
@@ -57453,8 +57455,9 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     return hash;
 }
 
-/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
-   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
+/* A hash of what the draft rank must have in common with rank 0: number and length of sequences, where the
+   configuration sets them, and the tokens of the vocabulary, without those behind a power of two, which may be padding.
+   */
 static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
 {
     unsigned char numbers[2 * 4];
@@ -57474,7 +57477,7 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     return hash;
 }
 
-/* Takes what rank 0 needs to know of a draft rank. */
+/* Takes rank 0's memory for draft tokens of the draft rank. */
 static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
 {
     const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->views, 8);
@@ -57488,7 +57491,7 @@ static void specdec__link_take_guesses(specdec__link *link, const specdec__room 
     link->guess_count = count;
 }
 
-/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
+/* Takes a rank's memory, besides its context, from an arena. Views and their cancel flags are entered later. */
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
@@ -57526,7 +57529,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     return link;
 }
 
-/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
+/* Connects the ranks: rank 0 waits until all others are ready; these send READY until rank 0 has answered. */
 static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
 {
     const int others = link->cluster.ranks - 1;
@@ -57550,7 +57553,7 @@ static specdec_result specdec__link_meet(specdec__link *link, const specdec_hook
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
 }
 
-/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
+/* Ends the cluster: rank 0 tells all others to end; another rank that ends by itself tells them, too. */
 static void specdec__link_end(specdec__link *link)
 {
     if (link->failed.code || link->ended)

@@ -2,9 +2,9 @@
  * >>speculation/draft_assistant: an assistant as a drafter: layers that read the target's own keys and values.
  *
  *
- * Gemma 4's. Of token p and what stands for the target's state behind token p - 1 it makes the logits of token p + 1
- * and what stands for the state behind token p. All its queries, in whatever level, have the position of the root,
- * which is the first that the target has no key of.
+ * Gemma 4's assistants. Input: token p and the target's hidden state behind token p - 1; output: the logits of token p
+ * + 1, and a state that replaces the target's behind token p, for the next level. Queries of all levels have the
+ * position of the root, the first one of which the target has no key.
  * ================================================================================================================== */
 
 #pragma once

@@ -2,10 +2,11 @@
  * >>speculation/draft_block: blocks of tokens, drafted in one pass, as a drafter: DFlash, DFlash2, DSpark.
  *
  *
- * Layers run over a block, the root and masks behind it, whose tokens see the keys of the whole text and each other.
- * The text's keys are made of the target's states behind each token, as soon as these are heard of; those of a block
- * are given up with it. A row of the block says which token stands at its place: one level of a tree each, by itself
- * (DFlash) or behind the token before it (DSpark, DFlash2), so that second choices are branches.
+ * The layers run over a block: the root, and masks behind it, whose tokens attend to each other and to the keys of the
+ * whole sequence. The sequence's keys are computed from the target's hidden state behind each token, as soon as it is
+ * received; keys of a block are dropped with the block. Each row of the block gives the logits of one level of the
+ * tree, independent of the other levels (DFlash) or behind each token of the level before (DSpark, DFlash2), so that
+ * the tree branches.
  * ================================================================================================================== */
 
 #pragma once

@@ -2,10 +2,10 @@
  * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
  *
  *
- * EAGLE-3, and blocks of the target's own files that predict (MTP). A pair is the target's state behind a token, and
- * the token behind that: the layer predicts the next one. Where pairs begin with the first token, the state before it
- * is zeros. Pairs of the text are run once their states have been heard of, so the cache holds nothing but what a run
- * over the whole text would put there; behind the root, the layer's own states stand for the target's.
+ * EAGLE-3, and NextN blocks in the target's own files (MTP). A pair is the target's hidden state behind a token, and
+ * the next token: from it the layer predicts the token after that. Where pairs begin with the first token, the hidden
+ * state before it is zeros. Pairs of a sequence are run once their hidden states were received, so the cache holds what
+ * a run over the whole sequence would give; behind the root, the layer's own states replace the target's.
  * ================================================================================================================== */
 
 #pragma once

@@ -2,9 +2,9 @@
  * >>speculation/draft_recall: two levels: the target with a small cache, for which another drafter drafts.
  *
  *
- * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
- * them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
- * level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it.
+ * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache draft a chain; a draft
+ * model with a short window, or n-grams, draft trees that this small cache verifies (the first level). Both levels use
+ * the same noise, so the chain is what the small cache alone would decode: a draw from its distribution.
  * ================================================================================================================== */
 
 #pragma once
