@@ -821,8 +821,8 @@ typedef struct specdec_message {
    UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. What a caller hands
-   over may have SPECDEC_WHOLE_STRING as its length; bytes NULL: there is none. */
+/* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
+   text from the caller, length may be SPECDEC_WHOLE_STRING (up to the zero), and bytes NULL (no text). */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
@@ -1116,7 +1116,7 @@ SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const
                                                int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                                specdec_error *error);
 
-/* What a token is; they add up. */
+/* Kinds of a token, as bits: a token may be of several kinds. */
 enum {
     SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
     SPECDEC_TOKEN_END = 2,          /* ends an answer */
@@ -1172,12 +1172,12 @@ SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const 
    Greedy candidates get no noise. Equal sums: the lower token. Returns how many there are: fewer than k when candidates
    run out. */
 SPECDEC_DEF int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
-                       specdec_candidate *best);
+                                   specdec_candidate *best);
 
 /* The candidates' distribution, p[vocab], summing to 1; zero for tokens that are no candidates. Greedy: all on the
    best. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
-                                           specdec_error *error);
+                                                       specdec_error *error);
 
 /* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
    decision 0. Independent of the noise in specdec_sample_top for the same seed. */
@@ -1226,7 +1226,7 @@ SPECDEC_DEF specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, s
 /* Expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1] on the path
    from the root. Ranks past width count as never accepted. */
 SPECDEC_DEF specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
-                                  specdec_error *error);
+                                              specdec_error *error);
 
 /* Bytes of memory that specdec_tree_best and specdec_tree_grid need; 0 when a number is out of its limits. */
 SPECDEC_DEF size_t specdec_tree_memory(int n, int d, int width);
@@ -1285,7 +1285,7 @@ typedef struct specdec_verdict {
    draft, is passed over; for Sequoia, one behind all that this draft can draw is a uniform draw: leave out those whose
    draft share is 0. A few passes over the vocabulary, one for each rejected child (SpecTr: 30). Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
-                              specdec_error *error);
+                                          specdec_error *error);
 
 /* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
    decoding. */
@@ -2284,7 +2284,7 @@ static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error
     return code;
 }
 
-/* What would have been formatted is compiled and checked, but never called. */
+/* Takes the format and arguments of an error in a build without messages, so that compilers still check them. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specdec__fail_words(const char *format, ...)
 {
     (void)format;
@@ -2799,8 +2799,8 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
-   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_LENT is 1, it runs on the
-   stack that is handed over; elsewhere the system brings a stack of that size. It returns 0 when the thread is refused.
+   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_OWN_STACKS is 1, it runs on
+   the given stack; elsewhere the system allocates a stack of that size. It returns 0 when the thread is refused.
    A lot is where threads sleep. specdec__os_park sleeps until *word differs from value; specdec__os_wake makes all who
    sleep in a lot look at their words again. */
 
@@ -2808,12 +2808,12 @@ typedef void specdec__os_function(void *argument);
 
 #if defined(SPECDEC_NO_THREADS)
 #define SPECDEC__OS_THREADS 0
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 
 typedef int specdec__os_handle, specdec__os_lot;
 #elif defined(_WIN32)
 #define SPECDEC__OS_THREADS 1
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 
 typedef HANDLE specdec__os_handle;
 
@@ -2824,9 +2824,9 @@ typedef struct specdec__os_lot {
 #else
 #define SPECDEC__OS_THREADS 1
 #ifdef __APPLE__ /* takes stacks that begin with a page: of which size, no constant tells */
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 #else
-#define SPECDEC__OS_LENT 1
+#define SPECDEC__OS_OWN_STACKS 1
 #endif
 
 typedef pthread_t specdec__os_handle;
@@ -2942,7 +2942,7 @@ static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t byt
     int failed;
 
     pthread_attr_init(&attributes);
-    failed = SPECDEC__OS_LENT ? pthread_attr_setstack(&attributes, stack, bytes)
+    failed = SPECDEC__OS_OWN_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
                               : pthread_attr_setstacksize(&attributes, bytes);
     failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_main, thread);
     pthread_attr_destroy(&attributes);
@@ -3264,7 +3264,7 @@ static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsi
     specdec__os_lot_init(&crew->lot);
     for (; crew->count < helpers; crew->count++) {
         specdec__seat *seat = &crew->seats[crew->count];
-        void *stack = SPECDEC__OS_LENT ? stacks + (size_t)crew->count * SPECDEC__STACK : NULL;
+        void *stack = SPECDEC__OS_OWN_STACKS ? stacks + (size_t)crew->count * SPECDEC__STACK : NULL;
 
         seat->crew = crew;
         if (!specdec__os_start(&seat->thread, stack, SPECDEC__STACK, specdec__pool_helper, seat)) {
@@ -3291,7 +3291,8 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
         specdec__seat *seats = SPECDEC__TAKE(arena, specdec__seat, helpers);
 
         crew = SPECDEC__TAKE(arena, specdec__crew, 1);
-        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_LENT * (size_t)helpers, SPECDEC__STACK, 4096);
+        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_OWN_STACKS * (size_t)helpers, SPECDEC__STACK,
+                                                      4096);
         if (crew) {
             crew->seats = seats;
             crew->hooks = hooks;
@@ -4496,7 +4497,7 @@ typedef struct specdec__quant_unsupported {
     const char *name, *near_it;
 } specdec__quant_unsupported;
 
-static const specdec__quant_unsupported specdec__quant_strangers[] = {
+static const specdec__quant_unsupported specdec__quant_unsupported_types[] = {
     {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
     {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
     {26, 1, 4, "I32", "F32"},           {27, 1, 8, "I64", "F32"},           {28, 1, 8, "F64", "F32"},
@@ -4504,13 +4505,13 @@ static const specdec__quant_unsupported specdec__quant_strangers[] = {
     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
 /* The row of a type that is not read, or NULL when it is not even known. */
-static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_stranger(uint32_t number)
+static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_unsupported(uint32_t number)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__quant_strangers); i++)
-        if (specdec__quant_strangers[i].number == number)
-            return &specdec__quant_strangers[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__quant_unsupported_types); i++)
+        if (specdec__quant_unsupported_types[i].number == number)
+            return &specdec__quant_unsupported_types[i];
     return NULL;
 }
 
@@ -4519,7 +4520,7 @@ static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_str
 static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
-    const specdec__quant_unsupported *stranger = type ? NULL : specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = type ? NULL : specdec__quant_find_unsupported(number);
     const size_t block = type ? (size_t)type->block : stranger ? stranger->block : 1,
                  bytes = type ? (size_t)type->bytes : stranger ? stranger->bytes : 0;
 
@@ -4606,7 +4607,7 @@ SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
 /* specdec__quant_nearest of both, plus SPECDEC__QUANT_MAGIC: the low bits of the sums are those of the integers. */
 #define SPECDEC__QUANT_MAGIC specdec__quant_both(6755399441055744.0)
 SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
-                                                                specdec__pair high)
+                                                          specdec__pair high)
 {
     value = SPECDEC__LARGER_PAIR(value, low);
     return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_MAGIC;
@@ -5692,8 +5693,8 @@ static SPECDEC__UNUSED float specdec__log(float x)
     return specdec__fma(exponent, 0.693145752f, p + f);
 }
 
-/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. It
-   ends with any other, too: 0 gives something below -700. */
+/* Natural logarithm of a normal double > 0, to about 1e-15: scaled by powers of 2 into [sqrt(1/2), sqrt(2)), then the
+   series of atanh. Other arguments give an unspecified result, 0 one below -700. */
 static double specdec__log_double(double x)
 {
     int exponent = 0, i;
@@ -6277,7 +6278,7 @@ SPECDEC__INLINE void specdec__grid_iq2_s(const unsigned char *tile, int g, int r
 
 /* IQ3_XXS and IQ3_S: the indices stand at the same place; high: the bits above the eighth, one a point. */
 SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
-                                            int row, specdec__grid_group *out)
+                                       int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
     int i;
@@ -6582,15 +6583,15 @@ SPECDEC__INLINE int specdec__x86_parts(int type)
     }
 }
 
-/* Where the file's block begins in which the 32 values `block` lie, in tiles that begin at tile; and the how manieth of
-   that block's they are. Types with factors have their 256 values at tile. */
-SPECDEC__INLINE const unsigned char *specdec__x86_own(int type, const unsigned char *tile, int block)
+/* The address of the block that holds 32 values (number `block` of a tile), and their index among its groups of 32.
+   Types with factors have one block of 256 values, at `tile`. */
+SPECDEC__INLINE const unsigned char *specdec__x86_block_of(int type, const unsigned char *tile, int block)
 {
     const int parts = specdec__x86_parts(type), whole = specdec__x86_is_plain(type) ? block / parts : 0;
 
     return tile + (size_t)whole * (size_t)(specdec__x86_span(type) * parts);
 }
-SPECDEC__INLINE int specdec__x86_part(int type, int block)
+SPECDEC__INLINE int specdec__x86_part_of(int type, int block)
 {
     return specdec__x86_is_plain(type) ? block % specdec__x86_parts(type) : block;
 }
@@ -6604,8 +6605,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of specdec__x86_own
-   and specdec__x86_part, from the first row of a vector on. */
+/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of
+   specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
 #define SPECDEC__X86_CODES(isa, own, part, u) \
     case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
@@ -7603,7 +7604,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *lo
     }
 }
 
-/* Eighths of Q6_K: four bits and two bits make a code. */
+/* u: the codes of an eighth of the 256 values of a tile of Q6_K: four low bits from nibbles, two high bits. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
@@ -7642,11 +7643,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
                                                        __m256i u[8])
 {
-    const unsigned char *own = specdec__x86_own(type, tile + half * 32, block);
+    const unsigned char *own = specdec__x86_block_of(type, tile + half * 32, block);
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx2, own, specdec__x86_part(type, block), u)
+    SPECDEC__X86_CODES(avx2, own, specdec__x86_part_of(type, block), u)
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -7787,12 +7788,12 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx2_powers(specdec__x86_own(type, rows->tile, granule) + rows->half * 8);
+        return specdec__avx2_powers(specdec__x86_block_of(type, rows->tile, granule) + rows->half * 8);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx2_halves_of_e4m3(specdec__x86_own(type, rows->tile, granule / 2) + rows->half * 32,
+        return specdec__avx2_halves_of_e4m3(specdec__x86_block_of(type, rows->tile, granule / 2) + rows->half * 32,
                                             granule % 4);
     if (specdec__x86_is_plain(type))
-        return specdec__avx2_halves(specdec__x86_own(type, rows->tile, granule) + specdec__x86_d(type) +
+        return specdec__avx2_halves(specdec__x86_block_of(type, rows->tile, granule) + specdec__x86_d(type) +
                                     which * 2 * SPECDEC__ROWS + rows->half * 16);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
@@ -8726,8 +8727,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
 
 /* See specdec__interleave_function. */
 SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *type, const unsigned char *rows,
-                                                     size_t row_bytes, int row_count, size_t blocks,
-                                                     unsigned char *tile_out)
+                                                   size_t row_bytes, int row_count, size_t blocks,
+                                                   unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
     const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
@@ -9152,11 +9153,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_own(type, tile, block) : tile;
+    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_block_of(type, tile, block) : tile;
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx512, own, specdec__x86_part(type, block), u)
+    SPECDEC__X86_CODES(avx512, own, specdec__x86_part_of(type, block), u)
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -9295,7 +9296,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_is_plain(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
-    const unsigned char *own = unpacked ? tile : specdec__x86_own(type, tile, block);
+    const unsigned char *own = unpacked ? tile : specdec__x86_block_of(type, tile, block);
     int i;
 
     specdec__avx512_codes(type, tile, panel, block, out->codes);
@@ -9306,7 +9307,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
                                 : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part(type, block), i)
+        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part_of(type, block), i)
                               : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
             out->minimum[i] = plain ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
@@ -10892,7 +10893,7 @@ SPECDEC__INLINE void specdec__neon_put_crumbs(const unsigned char *crumbs, const
     }
 }
 
-/* Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of crumbs, d, dmin. */
+/* Unpacks Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of 2-bit fields, d, dmin. */
 SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
@@ -11729,7 +11730,7 @@ SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
     return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
-/* Types of one or two bits, and those and MXFP4: see specdec__neon_few_bits. */
+/* Whether the codes of a type have one or two bits; few_bits: or are those of MXFP4. See specdec__neon_few_bits. */
 SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
@@ -12015,8 +12016,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_
 
 /* 32 values of four rows of block b of IQ2. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq2(int type, const specdec__dotprod_run *run, int b,
-                                                                 const specdec__dotprod_quad *quad,
-                                                                 specdec__dotprod_rows *rows)
+                                                                const specdec__dotprod_quad *quad,
+                                                                specdec__dotprod_rows *rows)
 {
     const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
     const int8x16_t ones = vdupq_n_s8(1);
@@ -13186,7 +13187,7 @@ SPECDEC__I8MM_TYPES(SPECDEC__I8MM_MULTIPLY)
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* Sums of four rows of one column, that start at SPECDEC__DOTPROD_START; w: words of the granule. Sums of 8 products
+/* Sums of products of four rows with a column, over a granule of `words` words (w), plus *start. Sums of 8 products
    (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words, int wide, const int32_t *start,
                                                    const int8_t *codes)
@@ -14018,11 +14019,11 @@ typedef uint8_t specdec__line_rows __attribute__((vector_size(16)));            
 enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
        SPECDEC__LINE_GRID };
 
-/* Where the codes of a type stand in a tile: code = low bits | high bits << up, + offset. */
+/* Where the codes of a type stand in a tile: code = low bits | high bits << shift, + offset. */
 typedef struct specdec__line_codes {
     uint32_t type;
     uint16_t order, low, high; /* where low and high bits begin */
-    uint8_t mask, high_mask, up, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
+    uint8_t mask, high_mask, shift, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
     int8_t offset;
 } specdec__line_codes;
 
@@ -14113,7 +14114,7 @@ SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, c
                                               int has_high, int8_t *codes)
 {
     const specdec__line_v mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
-    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->up);
+    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
     const specdec__line_v shift = specdec__line_set(run->shift);
     int i, j;
 
@@ -15244,7 +15245,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
 /* A string; out->data is NULL when the key is absent. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
                                                                specdec__bytes *out,
-                                               specdec_error *error)
+                                                               specdec_error *error)
 {
     specdec__gguf_value v;
 
@@ -15262,7 +15263,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 /* An array with items of one type; out->items is NULL when the key is absent. Items are read with specdec__load_...,
    strings one after the other with specdec__cursor_string over (items, bytes). */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
-                                              specdec__gguf_value *out, specdec_error *error)
+                                                              specdec__gguf_value *out, specdec_error *error)
 {
     memset(out, 0, sizeof *out);
     if (!specdec__gguf_find(gguf, key, out))
@@ -19401,7 +19402,7 @@ static void specdec__answer_keyed(specdec_splitter *s)
         specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
-/* Can what was noted only be the beginning of an object, a list or a long number? */
+/* Whether the bytes noted so far can only begin an object, a list or a long number. */
 static int specdec__answer_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
@@ -19982,7 +19983,7 @@ static void specdec__answer_step(specdec_splitter *s)
     }
 }
 
-/* The answer has ended: what is held back is what it looks like. */
+/* Ends the answer: bytes that were held back become the kind of part that they look like. */
 static void specdec__answer_finish(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
@@ -20006,7 +20007,7 @@ static void specdec__answer_finish(specdec_splitter *s)
 
 /* ---- Taken from outside. */
 
-/* The next bytes; NULL: the answer has ended. */
+/* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
 {
     s->input = bytes;
@@ -25385,7 +25386,7 @@ static void specdec__template_use(specdec__template *t, int op, int32_t packed)
                                   : specdec__template_bool(specdec__template_tests_true(t, which, &value, &call)));
 }
 
-/* Instructions on values alone. */
+/* Executes an instruction that only computes values on the stack. */
 static void specdec__template_compute(specdec__template *t, int op, int32_t argument)
 {
     const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
@@ -25937,9 +25938,9 @@ static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end,
     specdec__chat_close(format, role, end, out);
 }
 
-/* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: there are
-   messages before it. end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without
-   words, when out->needed is above its size. */
+/* Appends messages in the model's chat format, and the beginning of the model's turn. begun: 1: messages precede them.
+   end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without a message, when
+   out->needed is above out's size. */
 static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *chat, specdec__bytes end, int begun,
                                                            const specdec_message *messages, int count,
                                                            specdec__chat_text *out, specdec_error *error)
@@ -26408,7 +26409,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A text of the caller's with its length; one that is not there is empty. */
+/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for NULL. */
 static specdec__bytes specdec__text_of(specdec_text text)
 {
     return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
@@ -26964,8 +26965,8 @@ static const specdec__calls *specdec__conversation_named(specdec__bytes text, co
 /* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
    stays in w->found. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(specdec__chat_work *w,
-                                                                             specdec__bytes text,
-                                                                             const specdec__vocab *v)
+                                                                                specdec__bytes text,
+                                                                                const specdec__vocab *v)
 {
     static const char tools[] =
         "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather.\", "
@@ -27166,7 +27167,7 @@ struct specdec_constraint_state {
     specdec__stack_node node[SPECDEC__STACK_NODES];
 };
 
-/* What a step works with: nodes of a state, and behind them new ones. */
+/* The memory of a step: nodes of a state, and behind them new nodes. */
 typedef struct specdec__machine {
     const specdec_constraint *constraint;
     const uint32_t *words;
@@ -29365,7 +29366,7 @@ static void specdec__build_live(specdec__build *b)
 
 /* ---- First bytes of rules. */
 
-/* Adds what a state may begin with to a rule's set. Returns whether that changed it. */
+/* Adds the first bytes that a state accepts to a rule's set. Returns 1 if the set has changed. */
 static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
 {
     const uint32_t *record = b->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
@@ -29956,8 +29957,8 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
            (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* The states that every JSON has: inside a string, a string as a rule, one character as a rule. body: the DFA between
-   quotes; place: its states. Strings may have any escape here. */
+/* Adds the states that every JSON constraint has: inside a string, a rule for a string, a rule for one character. body:
+   the DFA between quotes; place: its states. Any escape is allowed in these strings. */
 static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
@@ -30428,7 +30429,8 @@ enum {
 
 enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
 
-/* A fact or a branch: kind, the keyword's value, the schema that has it, negated or a term. */
+/* A keyword of a schema (kind): the node of its value, the schema that has it, and 1 if it is negated. A branch has a
+   term in place of the last. */
 typedef struct specdec__fact {
     uint32_t kind, node, owner, more;
 } specdec__fact;
@@ -30789,7 +30791,7 @@ static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_
     v->data[at + 3] = more;
 }
 
-static void specdec__schema_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
+static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
 {
     specdec__schema_push(s, &s->facts, kind, node, owner, more);
 }
@@ -30880,21 +30882,21 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
     case SPECDEC__KEY_ENUM:
         if (value != SPECDEC__JSON_ARRAY)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
-        specdec__schema_fact(s, key->kind, node, owner, 0);
+        specdec__schema_add_fact(s, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* once for a schema */
         if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         if (!(s->keywords_seen & 1))
-            specdec__schema_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
         s->keywords_seen |= 1;
         break;
     case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_BESIDE:
         if (!(s->keywords_seen & 2))
-            specdec__schema_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
         s->keywords_seen |= 2;
         break;
-    default: specdec__schema_fact(s, key->kind, node, owner, 0);
+    default: specdec__schema_add_fact(s, key->kind, node, owner, 0);
     }
 }
 
@@ -30991,7 +30993,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
 
     if (negated) { /* one option for each name that is missing */
         s->types &= SPECDEC__TYPE_OBJECT;
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
             specdec__schema_term(s, value, 1);
             return !i;
@@ -31000,20 +31002,20 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
             if (!specdec__schema_each(s, value, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
         return 1;
     }
     if (!i) {
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
     s->types &= SPECDEC__TYPE_OBJECT; /* others are of the first option */
-    specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+    specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
         while (specdec__schema_each(s, value, &at))
-            specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
     else if (specdec__schema_node(s, value)->kind == SPECDEC__JSON_STRING)
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
     else
         specdec__schema_term(s, value, 0);
     return i == 1;
@@ -31084,15 +31086,15 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
             if (!specdec__schema_each(s, node, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
         return 1;
     case SPECDEC__KEY_PROPERTIES:
         do {
             if (!specdec__schema_each(s, node, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
-        specdec__schema_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
         return 1;
     case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_BESIDE: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
         if (i)
@@ -31102,27 +31104,27 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         else if (key->name[0] == 'p' && specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
         else
-            specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+            specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return 1;
     case SPECDEC__KEY_MINIMUM: case SPECDEC__KEY_MAXIMUM: case SPECDEC__KEY_ABOVE: case SPECDEC__KEY_BELOW:
     case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST: case SPECDEC__KEY_MULTIPLE: case SPECDEC__KEY_PATTERN:
     case SPECDEC__KEY_FORMAT:
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_UNIQUE:
         if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_TRUE)
             s->types = 0;
-        specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+        specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
         if (specdec__json_integer(&s->j, node, &number) && number <= 0)
             s->types = 0;
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MAX_LENGTH: case SPECDEC__KEY_MAX_ITEMS: case SPECDEC__KEY_MAX_PROPERTIES:
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
-    default: specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1); return !i;
+    default: specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1); return !i;
     }
 }
 
@@ -31577,7 +31579,8 @@ static const char *specdec__raw_open(const specdec__schema *s)
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
 
-/* The states of an NFA that read what a DFA without calls accepts, all of whose states lead to an end. */
+/* Adds states to an NFA that accept the same as a DFA, and then continue with `next`. The DFA has no calls, and an end
+   can be reached from all of its states. */
 static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
 {
     const uint32_t first = b->nfa.count;
@@ -31619,8 +31622,8 @@ static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t 
     return next;
 }
 
-/* Texts that an expression over characters describes leave *d. Returns 0 when none is left. */
-static int specdec__raw_without(specdec__schema *s, specdec__dfa *d, const char *text)
+/* Removes from the DFA *d the texts that an expression over characters accepts. Returns 0 when none is left. */
+static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
 
@@ -31650,7 +31653,7 @@ static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
 
-    if (lines && !specdec__raw_without(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+    if (lines && !specdec__raw_subtract(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
         bare.states = 0;
     b->nfa.count = 0;
     end = specdec__nfa_text(b, close, specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0));
@@ -31686,7 +31689,7 @@ static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, c
     }
     if (s->b->failed || !specdec__dfa_trim(s->b, d))
         return;
-    if (s->doubtful && !specdec__raw_without(s, d, specdec__raw_doubtful))
+    if (s->doubtful && !specdec__raw_subtract(s, d, specdec__raw_doubtful))
         return;
     if (specdec__raw_marked(s, d))
         specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
@@ -32066,7 +32069,7 @@ static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
     specdec__dfa d;
 
     if (!specdec__schema_listed(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
-        (s->doubtful && !specdec__raw_without(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
+        (s->doubtful && !specdec__raw_subtract(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
         return 0;
     rule = specdec__build_rule(b);
     if (b->failed)
@@ -32621,7 +32624,8 @@ static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
     return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
 }
 
-/* Notes what the values of an argument are, for those who read the answer; size 0: of those that are not listed. */
+/* Stores how the values of an argument of the current tool are written, for the splitter; size 0: of arguments that the
+   schema does not list. */
 static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
                                   uint32_t rule)
 {
@@ -33094,7 +33098,7 @@ static void specdec__schema_raw_literals(specdec__schema *s)
             specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
     }
     if (!b->failed && b->tree.data[any + SPECDEC__TREE_CHILD] && specdec__strings_tree(b, &d, any) &&
-        (!s->doubtful || specdec__raw_without(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
+        (!s->doubtful || specdec__raw_subtract(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
         specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
 }
 
@@ -33167,7 +33171,7 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     b->rules.data[rule] = start;
 }
 
-/* An error that has no keyword yet is that of a conjunction. */
+/* Sets the keyword of an error that has none yet, to that of a conjunction. */
 static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
@@ -33581,7 +33585,7 @@ static void specdec__compile_choices(specdec__build *b, const char *const *choic
 
 /* Says where a text is wrong. */
 static specdec_result specdec__compile_fail_at(const specdec__build *b, const unsigned char *text, size_t size,
-                                              specdec_error *error)
+                                               specdec_error *error)
 {
     size_t i, line = 1, column = 1;
 
@@ -34056,7 +34060,7 @@ static void specdec__machine_next(specdec__machine *m, const specdec__thread *th
 
 /* Do these bytes follow? Reads them from a copy of the state. */
 static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
-                                                   const unsigned char *bytes, size_t count)
+                                                    const unsigned char *bytes, size_t count)
 {
     specdec_constraint_state copy = *state;
     size_t i;
@@ -34583,7 +34587,7 @@ SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDE
 /* Floats of the matrix of a head. */
 SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
 
-/* Floats of the inputs of a convolution that precede the next one's. */
+/* Floats of the last taps - 1 inputs of the convolution's channels, which the next token's convolution needs. */
 SPECDEC__INLINE size_t specdec__mixing_window(const specdec__mixing *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
@@ -35458,7 +35462,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
 
 /* Maps the parts of a model one behind the other, or, with room, reads them into it. */
 static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room,
-                                                            int mapped, specdec_error *error)
+                                                             int mapped, specdec_error *error)
 {
     char name[SPECDEC__PART_PATH];
     specdec__gguf part;
@@ -36003,7 +36007,7 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer's attention, which is latent. */
+/* Checks the sizes of a layer with multi-head latent attention. */
 static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
                                                   specdec_error *error)
 {
@@ -36189,7 +36193,7 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
 /* Refuses a tensor of a type that is not read. */
 static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_stranger(type);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
 
     return stranger ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                                     "tensor %s is of type %s, which is not read (%s is)", name, stranger->name,
@@ -36318,7 +36322,7 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* The same, of numbers up to 1e16. */
+/* As specdec__model_values, and checks that all values are numbers of at most 1e16 in size. */
 static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
                                            int vectors, int required, specdec__arena *arena, const float **out,
                                            specdec_error *error)
@@ -37157,7 +37161,8 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
-/* Binds what makes streams of x, and x of streams: each a tensor of a matrix for all streams but x. */
+/* Binds the matrices of AltUp that turn x into the other streams, and these into x. The file has one tensor for each
+   direction, which holds the matrices of all streams but x. */
 static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
 {
     static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
@@ -37454,7 +37459,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The name of a tensor of the first such block. */
+/* Writes the name of a tensor of the first NextN block to `name`. */
 static const char *specdec__nextn_name(const specdec__model *target, const char *suffix, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
@@ -37726,7 +37731,7 @@ static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
     return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
-/* The output matrix lies in planes. */
+/* Gives an output matrix that is stored in planes the bounds of its rows. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
@@ -37957,7 +37962,7 @@ typedef struct specdec__model_cut {
 
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
+                                           const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
@@ -38139,7 +38144,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 /* Whether a cache has states. */
 SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
-/* The state of a view: what its last point says, or zeros. */
+/* The last point of a view's state (its token count and slot), or zeros if it has none. */
 SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};
@@ -38196,7 +38201,7 @@ static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
     state->nodes = state->certain = 0;
 }
 
-/* A place moves from one position of the order to another one before it. */
+/* Moves an entry of state->place from index `from` to a lower index `to`; those between move up by one. */
 static void specdec__state_move(specdec__state *state, int from, int to)
 {
     const int place = state->place[from];
@@ -38205,7 +38210,7 @@ static void specdec__state_move(specdec__state *state, int from, int to)
     state->place[to] = place;
 }
 
-/* The first count tokens that wait are in the state: their places are free. */
+/* Frees the places of waiting tokens, once the state includes them. */
 static void specdec__state_applied(specdec__state *state)
 {
     int i;
@@ -40059,8 +40064,8 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
 
 /* What specdec__forward_tiles does, without the scales of matrices. */
 static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
-                                   const specdec__place *next, int column, int count,
-                                   specdec__scratch *scratch, float *const *sums)
+                                      const specdec__place *next, int column, int count,
+                                      specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
     const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
@@ -40127,12 +40132,12 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
 }
 
 SPECDEC__FOR_SIZE
-/* Pairs of tiles of a matrix that are read to see how long that takes: of all slices of so many pairs, as many as there
-   are threads, from number at * threads on. */
+/* Slices of a matrix that are read to time it, one a thread: slices have `pairs` pairs of tiles, and the first one is
+   number index * threads. */
 typedef struct specdec__slices {
     specdec__context *context;
     const specdec__matrix *matrix;
-    int at, pairs;
+    int index, pairs;
 } specdec__slices;
 
 /* Multiplies a thread's slice by column 0, whatever that holds, and forgets the sums: weights are read as in a step of
@@ -40142,7 +40147,7 @@ static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
     const specdec__slices *slices = (const specdec__slices *)argument;
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
-    int k = slices->at * specdec__pool_active(c->pool) + thread, end, i;
+    int k = slices->index * specdec__pool_active(c->pool) + thread, end, i;
     specdec__place places[4]; /* a pair and the next one */
     float *sums[2];
 
@@ -40285,7 +40290,7 @@ typedef struct specdec__part {
     int from, to;    /* blocks of each */
 } specdec__part;
 
-static specdec__part specdec__forward_part(const specdec__context *c, int thread, int n, int stride)
+static specdec__part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
 {
     const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32,
               whole = n >= 16 * threads;
@@ -40316,7 +40321,7 @@ typedef struct specdec__input {
 static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__input *in)
 {
     const specdec__model *m = c->model;
-    const specdec__part part = specdec__forward_part(c, thread, in->n, in->stride);
+    const specdec__part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
     const int at = part.from * 32, width = in->stride - SPECDEC__APART;
     specdec__columns columns; /* a copy but for what thread 0 is going to write */
     int i;
@@ -40357,7 +40362,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
 /* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
 static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -40377,7 +40382,7 @@ static void specdec__forward_add(specdec__context *c, int thread, const float *n
 /* A thread's part of x times a factor. */
 static void specdec__forward_scale(specdec__context *c, int thread, float factor)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first; i < part.last; i++)
@@ -40613,7 +40618,7 @@ static void specdec__forward_coefficients(const specdec__context *c, int i, cons
 /* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
 static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.to * 32;
     float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
     int i, at, s, k, n;
@@ -40637,7 +40642,7 @@ static void specdec__forward_predict(specdec__context *c, int thread, const spec
    Then h = x times a weight, which is what goes with the layer's inputs. */
 static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.to * 32;
     float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
     int i, at, s, n;
@@ -40660,10 +40665,10 @@ static void specdec__forward_correct(specdec__context *c, int thread, const spec
     }
 }
 
-/* A thread's part of x = (x + h + norm(y)) / root(2): what stands beside attention is h and y. */
+/* A thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -41269,7 +41274,7 @@ static int specdec__forward_find(const specdec__context *c, const specdec__unit 
     return aligned ? slots[range.from] / SPECDEC__KEYS : -1;
 }
 
-/* A block of keys, all nodes of a unit. */
+/* Attention of all nodes of a unit to one block of 64 keys, added to their running sums. */
 static void specdec__forward_block(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int block)
 {
     int node, share, page, slots[SPECDEC__KEYS], i;
@@ -42040,7 +42045,7 @@ SPECDEC__FOR_SIZE
 static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
 {
     const specdec__block *b = &c->model->block;
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int width = c->model->embedding, groups = width / b->group;
     const int end = specdec__min_int(part.to * 32, width), stride = specdec__forward_stride(2 * b->taps * groups);
     int i, tap, d;
@@ -42063,7 +42068,7 @@ static void specdec__forward_convolve(specdec__context *c, int thread, const flo
 /* A thread's part of c->mixed goes back to where the half's output is awaited. */
 static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first; i < part.last; i++) {
@@ -42647,7 +42652,7 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
 /* out (n, stride) = what the experts of each row give, by their shares, best first. */
 static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, stride);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, stride);
     const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
     int i, k;
 
@@ -42664,7 +42669,7 @@ static void specdec__forward_blend(specdec__context *c, int thread, float *out, 
 /* y += what the shared expert gives, times the sigmoid of what its router says, if it has one. */
 static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -42747,7 +42752,7 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
 /* y = norm(y), of what experts give, + norm(parts), of what the network beside them gives. Returns 1 when cancelled. */
 static int specdec__forward_both(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, to = part.to * 32, width = c->e - SPECDEC__APART;
     int i;
 
@@ -42766,7 +42771,7 @@ static int specdec__forward_both(specdec__context *c, int thread, const specdec_
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += what its experts give, and the shared one or the network beside them, if there is one. Returns 1 when
+/* Adds to x the outputs of its experts, and of the shared expert or the dense network, if there is one. Returns 1 when
    cancelled. */
 static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
@@ -43048,7 +43053,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     return SPECDEC_OK;
 }
 
-/* Of a batch that nobody wants: its nodes get their places, and states what waited for a step. */
+/* Prepares a cancelled batch without computing it: its nodes get their slots in the cache, and rows that waited are
+   applied to the states of recurrent layers. */
 static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
@@ -43242,7 +43248,7 @@ SPECDEC__FOR_SPEED
  * >>speculation/heads: runs heads that predict the next tokens from a hidden state of the target, level by level.
  * ================================================================================================================== */
 
-/* A file of heads with what a level of a tree needs. */
+/* A file of heads, with the buffers of a level of a tree. */
 typedef struct specdec__heads {
     float blend;              /* by how much a row of the table counts */
     float *input;             /* (most, stride of the wider): what a level reads */
@@ -43258,7 +43264,7 @@ typedef struct specdec__heads {
 
 SPECDEC__FOR_SIZE
 
-/* Tokens that a row of logits is about: all heads have as many. */
+/* Tokens of a row of logits; the same for all heads. */
 static int specdec__heads_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
@@ -43288,13 +43294,13 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
         h->ones[i] = 1;
 }
 
-/* The width of what a level reads. */
+/* Floats of a row of a level's input. */
 static int specdec__heads_width(const specdec__model *m, int level)
 {
     return level && m->speculator->follow ? m->feed_forward : m->embedding;
 }
 
-/* A thread's rows of products become states. */
+/* A thread's part of turning products into a level's states. */
 static void specdec__heads_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
@@ -43350,8 +43356,8 @@ static void specdec__heads_worker(void *argument, int thread)
 
 SPECDEC__FOR_SPEED
 
-/* Runs head number `level` on n rows of h->input behind these tokens: states lie in h->inner, logits in h->logits. The
-   input of level 0 is normed first where heads want that. */
+/* Runs head number `level` on n rows of h->input behind tokens[n]: writes states to h->inner, logits to h->logits. The
+   input of level 0 is normalised first where the file says so. */
 static specdec_result specdec__heads_run(specdec__heads *h, int level, const int32_t *tokens, int n,
                                          specdec_error *error)
 {
@@ -43390,8 +43396,8 @@ enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) }
 
 SPECDEC__FOR_SIZE
 
-/* These members become word[SPECDEC__SAMPLE_WORDS], or the words members (loads). Words of text are little-endian, so
-   that they are the same bytes everywhere. */
+/* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or back (loads 1). Strings become little-endian
+   words, so that their bytes are the same on all machines. */
 static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
@@ -43420,7 +43426,7 @@ static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, u
 
 SPECDEC__FOR_SPEED
 
-/* What seed and position contribute to the noise; the same for every token of a row. */
+/* The part of the noise that depends on seed and position only; the same for all tokens of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
     uint64_t key = specdec__mix(seed + 0x9e3779b97f4a7c15u);
@@ -43428,7 +43434,8 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
     return specdec__mix(key ^ specdec__mix(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
 }
 
-/* 32 random bits, the same on every machine. Token ids are below 2^31; the upper half serves uniform numbers. */
+/* 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below 2^31;
+   uniform numbers use the ids above. */
 static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
 {
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
@@ -43459,13 +43466,13 @@ double specdec_uniform_next(specdec_uniform *source)
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
-/* Order of candidates: the higher logit first, then the lower token. */
+/* The order of candidates: the higher logit first, then the lower token. */
 SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidate b)
 {
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* The same, or where there is a center: the logit that is nearer to it first. */
+/* As specdec__sample_before, or, with a center, the logit nearer to it first. */
 SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
 {
     float from_a, from_b;
@@ -43511,8 +43518,7 @@ SPECDEC__INLINE float specdec__sample_clean(float logit)
     return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
 }
 
-/* Puts a candidate into the sorted list best[held] of at most k; when the list is full, its last one falls out. Returns
-   how many are held. */
+/* Inserts a candidate into the sorted list best[held], of which the k best are kept. Returns the new count. */
 static int specdec__sample_insert(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
@@ -43526,7 +43532,7 @@ static int specdec__sample_insert(specdec_candidate *best, int held, int k, spec
 }
 
 /* The most noise that these bits can give: ln 2 (rounded up to 710/1024, so that the product is exact) for each leading
-   one and one more. */
+   1 bit, and once more. */
 SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
@@ -43565,7 +43571,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     return held;
 }
 
-/* The one token that (seed, position) chooses among the candidates; with greedy candidates the best one. */
+/* The token that (seed, position) chooses among candidates; the best one if they are greedy. */
 static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates *candidates, uint64_t seed,
                                                        uint64_t position)
 {
@@ -43576,9 +43582,8 @@ static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates 
     return best.token;
 }
 
-/* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would
-   give, but for the shift of the logits. Runs of tokens of which none can be among them are passed over. Returns how
-   many. */
+/* The k best tokens of a row, best first, without memory for a list: as samplers at temperature 0 without penalties,
+   but logits are not shifted. Groups of tokens that cannot be among them are skipped. Returns how many. */
 static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab,
                                                   int k, specdec_candidate *best)
 {
@@ -43645,19 +43650,19 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
 #define SPECDEC__SAMPLER_CHAIN   16   /* samplers of a list */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* which has no name in lists */
 
-/* What samplers go by besides the candidates. */
+/* The arguments of samplers, besides the candidates. */
 typedef struct specdec__sampler_input {
     const specdec_sampling *sampling;
     const specdec__vocab *vocab; /* whose tokens have characters; NULL: nothing breaks repetitions */
     int size;                    /* tokens of a row */
-    const int32_t *recent;       /* (recent_count) the text before the row */
+    const int32_t *recent;       /* (recent_count): the sequence before the row */
     int recent_count;
     float surprise;              /* mirostat: the largest that is kept, in bits; 0: that of an answer's beginning */
 } specdec__sampler_input;
 
 SPECDEC__FOR_SIZE
 
-/* A member of sampling, or what it stands for where it is 0. */
+/* The value of a setting, or its default where it is 0. */
 SPECDEC__INLINE float specdec__sampler_or(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
@@ -43672,7 +43677,7 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
            s->presence_penalty > 0.0f;
 }
 
-/* Takes the penalties from a token that is in the window so many times. */
+/* A logit with the penalties of a token that occurs `times` times in the window. */
 static float specdec__sampler_penalised(const specdec_sampling *s, float logit, int32_t times)
 {
     const float penalty = specdec__sampler_or(s->repetition_penalty, 1.0f);
@@ -43682,7 +43687,8 @@ static float specdec__sampler_penalised(const specdec_sampling *s, float logit, 
     return taken < 0.0f || taken > 0.0f ? specdec__sample_clean(logit - taken) : logit;
 }
 
-/* marks (size) are room; those of tokens of the text are used. */
+/* Subtracts repetition, frequency and presence penalties from the row's logits of tokens in the window. marks (size):
+   counters of tokens, scratch. */
 static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const int window = in->sampling->repetition_window ? in->sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
@@ -43708,7 +43714,7 @@ static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, f
 
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
-/* Whether a token has one of the characters that end repetitions. */
+/* Whether a token has one of the characters that end a repetition. */
 static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
@@ -43728,7 +43734,7 @@ static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t tok
     return 0;
 }
 
-/* The largest length that changes anything: powers beyond are infinite. */
+/* The longest repetition whose penalty is finite. */
 static int specdec__sampler_dry_limit(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
@@ -43739,7 +43745,7 @@ static int specdec__sampler_dry_limit(const specdec_sampling *s, int allowed)
                : specdec__max_int(allowed, SPECDEC__SAMPLE_REPEAT);
 }
 
-/* What is taken from a token that would lengthen a repetition of so many tokens. */
+/* The penalty of a token that would lengthen a repetition of `length` tokens. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
@@ -43748,7 +43754,8 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
 }
 
-/* DRY: https://github.com/oobabooga/text-generation-webui/pull/5677. marks (size) are room. */
+/* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from tokens that would
+   lengthen a repetition. marks (size): scratch. */
 static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
@@ -43795,7 +43802,7 @@ static int specdec__sampler_xtc_on(const specdec_sampling *s) { return s->xtc_pr
 static int specdec__sampler_mirostat_on(const specdec_sampling *s) { return s->mirostat_tau > 0.0f; }
 SPECDEC__FOR_SPEED
 
-/* Dividing by 1 changes nothing. */
+/* Whether the temperature is not 1. */
 static int specdec__sampler_temperature_on(const specdec_sampling *s)
 {
     return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
@@ -43827,7 +43834,7 @@ static double specdec__sampler_total(const specdec_candidate *items, int count, 
     return total;
 }
 
-/* Keeps the candidates that are at least `least` above the best (which is below 0). */
+/* Keeps the candidates whose logit is at least that of the best plus `least` (which is below 0). */
 static int specdec__sampler_least(specdec_candidate *items, int count, float least)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43839,8 +43846,8 @@ static int specdec__sampler_least(specdec_candidate *items, int count, float lea
     return kept;
 }
 
-/* Keeps the first candidates, by center or by logit, that hold `wanted` of e^(logit - best), or more than that; leaves
-   them sorted. */
+/* Keeps the first candidates, by distance from center or by logit, until their sum of e^(logit - best) reaches `wanted`
+   (more 1: exceeds it); leaves them sorted. */
 static int specdec__sampler_share(specdec_candidate *items, int count, const float *center, double wanted, int more)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43861,7 +43868,7 @@ static int specdec__sampler_share(specdec_candidate *items, int count, const flo
     }
 }
 
-/* Tang et al. 2024, arXiv 2411.07641. */
+/* Keeps the candidates within n standard deviations of the best logit: Tang et al. 2024, arXiv 2411.07641. */
 static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43895,8 +43902,8 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
     return in->sampling->top_k;
 }
 
-/* Meister et al. 2022, arXiv 2202.00666: with the mean m of x = log p, -x is nearest the entropy where x is nearest
-   m. */
+/* Keeps the candidates of typical surprise: Meister et al. 2022, arXiv 2202.00666. With the mean m of x = log p, -x is
+   nearest to the entropy where x is nearest to m. */
 static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43907,7 +43914,8 @@ static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_ca
     return specdec__sampler_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
 }
 
-/* Holtzman et al. 2019, arXiv 1904.09751. */
+/* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
+   1904.09751. */
 static int specdec__sampler_mass(specdec_candidate *items, int count, float top_p)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43924,14 +43932,14 @@ static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_cand
     return specdec__sampler_mass(items, count, in->sampling->top_p);
 }
 
-/* Nguyen et al. 2024, arXiv 2407.01082. */
+/* Keeps the candidates of at least min_p times the best one's probability: Nguyen et al. 2024, arXiv 2407.01082. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     return specdec__sampler_least(items, count, specdec__log(in->sampling->min_p));
 }
 
-/* XTC: https://github.com/oobabooga/text-generation-webui/pull/6335. Removes all that are better than the last one of
-   those that are probable enough. */
+/* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
+   above the threshold except the least probable of them. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const double threshold = (double)specdec__sampler_or(in->sampling->xtc_threshold, 0.1f);
@@ -43962,7 +43970,7 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
     return kept;
 }
 
-/* The temperature, which goes with the entropy where it has a range: Zhang et al. 2024, arXiv 2403.14541. */
+/* The temperature; where it has a range, it depends on the entropy: Zhang et al. 2024, arXiv 2403.14541. */
 static float specdec__sampler_heat(const specdec_sampling *s, const specdec_candidate *items, int count)
 {
     const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
@@ -43997,7 +44005,8 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
     return count;
 }
 
-/* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best, and those of at most so much surprise. */
+/* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best candidate, and those whose surprise is within the
+   limit. */
 static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -44034,7 +44043,7 @@ static const struct specdec__sampler {
 
 SPECDEC__FOR_SIZE
 
-/* The samplers that do something, in their order: chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
+/* Writes the samplers that are switched on, in their order, to chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
 static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chain)
 {
 #define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
@@ -44051,7 +44060,7 @@ static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chai
     return count;
 }
 
-/* Do biases or samplers change logits of a row before anything is left out? */
+/* Whether biases or samplers change logits of a row before candidates are left out. */
 static int specdec__sample_alters(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -44059,8 +44068,8 @@ static int specdec__sample_alters(const specdec_sampling *s)
     return s->bias_count > 0 || (specdec__sampler_chain(s, chain) && specdec__samplers[chain[0]].alter);
 }
 
-/* Is anything cut off before a token is drawn, or is the temperature a function of what is there? A constraint then
-   comes first. */
+/* Whether a sampler leaves out candidates, or the temperature depends on them: then a constraint has to be applied
+   first. */
 static int specdec__sample_filters(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -44088,7 +44097,7 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
     return SPECDEC_OK;
 }
 
-/* Refuses samplers that there are not, and one that is named twice. */
+/* Returns an error for a list of samplers with an unknown one, or with one twice. */
 static specdec_result specdec__sample_check_list(const specdec_sampling *s, specdec_error *error)
 {
     int i, j;
@@ -44145,15 +44154,15 @@ SPECDEC__FOR_SPEED
 
 /* --- a list of candidates in place of a row ---------------------------------------------------------------------- */
 
-/* The row of floats in the second half of items (size); a list that is written from the first token on in its place
-   never reaches what is still to be read. The first half is room for as many integers. */
+/* A row of floats in the second half of items (size). A list that is written from the first item on never overwrites a
+   float before it was used. The first half has memory for `size` integers. */
 SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits there, with biases and with what the first samplers of a chain change. Returns how many of
-   these those are. */
+/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of a chain
+   that change rows. Returns how many of these there are. */
 static int specdec__sampler_alter(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
                                   const unsigned char *chain, int length)
 {
@@ -44174,8 +44183,8 @@ static int specdec__sampler_alter(const specdec__sampler_input *in, const float 
     return i;
 }
 
-/* The row becomes a list, without what has probability 0 and shifted so that the best logit is 0. Returns how many,
-   >= 1. */
+/* Turns the row into a list, without tokens of probability 0, shifted so that the best logit is 0. Returns how many, >=
+   1. */
 static int specdec__sampler_list(specdec_candidate *items, int size)
 {
     const float *row = specdec__sampler_row(items, size);
@@ -44203,7 +44212,7 @@ static int specdec__sampler_list(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* And back, for samplers that change rows behind others. */
+/* Turns a list into a row again, for samplers that change rows behind others that leave out candidates. */
 static void specdec__sampler_unlist(specdec_candidate *items, int count, int size)
 {
     float *row = specdec__sampler_row(items, size);
@@ -44228,7 +44237,7 @@ static void specdec__sampler_unlist(specdec_candidate *items, int count, int siz
     }
 }
 
-/* The samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
+/* Applies the samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
 static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned char *chain, int length,
                                 specdec_candidate *items, int count)
 {
@@ -44252,7 +44261,7 @@ static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned
     return count;
 }
 
-/* A row of logits becomes candidates. */
+/* Turns a row of logits into candidates. */
 static void specdec__sample_list(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -44291,13 +44300,13 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SETTLE_LEADERS 16 /* rows with the highest bounds, of which the logits are looked at first */
-#define SPECDEC__SETTLE_PAUSE 128  /* steps that are read whole behind others whose bounds did not help, at most */
-#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all rows are read */
-#define SPECDEC__SETTLE_RUN 256    /* bounds that are passed over together */
-#define SPECDEC__SETTLE_SHARE 8    /* more than one row in so many: all are read */
+#define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest bounds, whose logits are computed first */
+#define SPECDEC__SETTLE_PAUSE 128  /* steps without bounds after a step whose bounds did not help, at most */
+#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all logits are computed */
+#define SPECDEC__SETTLE_RUN 256    /* bounds that are skipped together by their largest */
+#define SPECDEC__SETTLE_SHARE 8    /* if more than one token in so many is found, all logits are computed */
 
-/* Tokens whose logits are read in any case, as the sampler alters them. */
+/* Tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
     const void *tokens; /* int32_t each, */
     size_t apart;       /* so many bytes */
@@ -44312,7 +44321,7 @@ static int32_t specdec__settle_token(const specdec__settle_list *list, int i)
     return token;
 }
 
-/* A row that is being settled. */
+/* A row of bounds that is turned into logits. */
 typedef struct specdec__settling {
     specdec__context *context;
     float *row;               /* (vocab): bounds; those of what was found become -infinity */
@@ -44321,19 +44330,18 @@ typedef struct specdec__settling {
     int count, most;          /* of them; more than `most` would take longer than to read all */
 } specdec__settling;
 
-/* What a chain of samplers needs of a row. */
+/* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
     int k;             /* the k largest logits; 0: all */
     int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
-    int altered;       /* the tokens that may be altered are among so many last of the text */
+    int altered;       /* how many of the sequence's last tokens may have altered logits */
     float temperature;
     float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
-    const uint32_t *allowed; /* a bit for each token that may follow; NULL: all may */
+    const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;
 
-/* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
-   first, then, unless the best is wanted, top-k: what comes behind that sees its list only; or nothing but the
-   temperature. */
+/* What settings need of a row, in a sequence of `count` tokens. Possible chains: penalties and DRY, which alter tokens
+   of the sequence only, may come first; then top-k, unless the best token is wanted; or nothing but the temperature. */
 static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
@@ -44366,7 +44374,7 @@ static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int
     return need;
 }
 
-/* Reads the logits of what was found from number `from` on; their bounds are done with. */
+/* Computes the logits of found tokens from index `from` on; their bounds become -infinity. */
 static void specdec__settle_read(specdec__settling *w, int from)
 {
     int i;
@@ -44376,7 +44384,8 @@ static void specdec__settle_read(specdec__settling *w, int from)
     specdec__screen_read(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Scales bounds [from, end) as logits are, which keeps their order. Returns 0 if any is no number, or too large. */
+/* Applies the scale of logits to bounds [from, end), which keeps their order. Returns 0 if one is no number, or too
+   large. */
 static int specdec__settle_scale(specdec__settling *w, int from, int end)
 {
     const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
@@ -44391,7 +44400,7 @@ static int specdec__settle_scale(specdec__settling *w, int from, int end)
     return good;
 }
 
-/* Bounds [from, end) of tokens that may not follow become -infinity. */
+/* Sets bounds [from, end) of forbidden tokens to -infinity. */
 static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed, int from, int end)
 {
     int i;
@@ -44401,8 +44410,8 @@ static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed
             w->row[i] = specdec__float_from_bits(0xff800000u);
 }
 
-/* Finds the `leaders` highest bounds of tokens that may follow, best first; fewer, if these are all. Returns 0 if any
-   bound is no number, or too large. */
+/* Finds the `leaders` allowed tokens with the highest bounds, best first. Returns 0 if a bound is no number, or too
+   large. */
 static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_t *allowed)
 {
     specdec_candidate candidate;
@@ -44428,9 +44437,9 @@ static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_
     return w->count > 0;
 }
 
-/* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
-   for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
-   rounded. Below all bounds when fewer than k were found. */
+/* The lowest bound that matters: a lower one is below the k-th largest of the found logits (without those of lists),
+   also after the largest logit, at most `highest`, was subtracted from both and the results rounded. Below all bounds
+   if fewer than k were found. */
 static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
                                    const specdec__settle_list *lists, int list_count)
 {
@@ -44455,7 +44464,7 @@ static float specdec__settle_least(const specdec__settling *w, const specdec__se
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
-/* Finds the tokens of lists. Returns 0 when there are too many. */
+/* Finds the tokens of lists. Returns 0 if there are too many. */
 static int specdec__settle_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
 {
     int l, i;
@@ -44474,7 +44483,7 @@ static int specdec__settle_lists(specdec__settling *w, const specdec__settle_lis
     return 1;
 }
 
-/* Finds all whose bounds reach `least`. Returns 0 when there are too many. */
+/* Finds all tokens whose bounds are at least `least`. Returns 0 if there are too many. */
 static int specdec__settle_reach(specdec__settling *w, float least)
 {
     int i = 0, end;
@@ -44493,8 +44502,8 @@ static int specdec__settle_reach(specdec__settling *w, float least)
     return 1;
 }
 
-/* Finds all that noise could lift to the best. The largest logit is known, and all bounds are below it. The steps of
-   rounding are those of specdec__row_top, each of which keeps the order. */
+/* Finds all tokens that noise could lift to the best one. The largest logit is found already. Rounds like
+   specdec__row_top, each step of which keeps the order. */
 static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t noise)
 {
     specdec_candidate best, candidate;
@@ -44530,7 +44539,8 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
     return 1;
 }
 
-/* Finds the logits of a row among which the sampler chooses. Returns 0 when all are to be read. */
+/* Finds the tokens among which the sampler chooses, and computes their logits. Returns 0 if all logits of the row are
+   needed. */
 static int specdec__settle_find(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
                                 const specdec__settle_list *lists, int list_count)
 {
@@ -44556,7 +44566,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     return 1;
 }
 
-/* All logits of the last step are made. */
+/* Computes all logits of the last step. */
 static void specdec__settle_whole(specdec__context *c)
 {
     c->screen.asked = SPECDEC__SCREEN_LOGITS;
@@ -44565,10 +44575,9 @@ static void specdec__settle_whole(specdec__context *c)
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
 }
 
-/* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
-   choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
-   found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
-   made. */
+/* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
+   all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found (vocab): scratch;
+   lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
 static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec__settle_need *need,
                                             uint64_t noise, const specdec__settle_list *lists, int list_count,
                                             specdec_candidate *found)
@@ -45828,7 +45837,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
 #define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
 
-/* What followed a context. */
+/* The most probable tokens behind a context. */
 typedef struct specdec__recycled {
     uint32_t tag;                            /* a hash of the context; its lowest bits are its place */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
@@ -45840,7 +45849,7 @@ typedef struct specdec__recycling {
     uint32_t count;             /* a power of two; 0: nothing is kept */
 } specdec__recycling;
 
-/* Takes the table's memory from an arena: of at least so many entries, if any. */
+/* Takes a table of at least `entries` entries (0: none) from an arena. */
 static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
 {
     for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
@@ -45867,7 +45876,7 @@ SPECDEC__INLINE specdec__recycled *specdec__recycle_place(const specdec__recycli
     return &r->entries[tag & (r->count - 1)];
 }
 
-/* What followed the longest context that is in the table, of the known tokens of tail; NULL: none is. *length: its
+/* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
    tokens. */
 static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
                                                       int *length)
@@ -45883,8 +45892,8 @@ static const specdec__recycled *specdec__recycle_find(const specdec__recycling *
     return NULL;
 }
 
-/* Keeps what a row of logits (vocab) says about what follows tail (known tokens). A logit that is not known is
-   -infinity or no number. heat: the temperature; 0: greedy. */
+/* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
+   are -infinity or NaN. heat: the temperature; 0: greedy. */
 static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, int known,
                                   const specdec__kernels *kernels, const float *logits, int vocab, float heat)
 {
@@ -45918,17 +45927,18 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
 #define SPECDEC__NGRAM_WIDTH       16  /* continuations considered a node, and a context */
-#define SPECDEC__NGRAM_LIST        64  /* those of all contexts together */
-#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_LIST        64  /* continuations of all contexts together */
+#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context that are compared, newest first */
 #define SPECDEC__NGRAM_ROWS        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
 #define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_LATER       5   /* of these: longer contexts offer other tokens */
-#define SPECDEC__NGRAM_STREAKS     3     /* a source is trusted more, the more tokens in a row were foreseen */
-#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
-#define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
+#define SPECDEC__NGRAM_LATER       5   /* the kind: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_STREAKS     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count, at most; older ones lose weight */
+#define SPECDEC__NGRAM_END        (-1) /* in place of a token: the end of a sequence */
 
-/* A run of tokens that occurs in the texts. Indices of runs; -1: none. Run 0 is the empty one. */
+/* A run of tokens that occurs in sequences. parent, suffix, child and chain are indices of runs; -1: none. Run 0 is
+   empty. */
 typedef struct specdec__ngram_run {
     int32_t token;  /* its last token */
     int32_t parent; /* the run without its last token */
@@ -45942,33 +45952,34 @@ typedef struct specdec__ngram_run {
     int32_t chain; /* next in the hash bucket */
 } specdec__ngram_run;
 
-/* A node that the tree may get. */
+/* A node that may be added to the tree. */
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
     int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
-    int32_t streak; /* of likeliest tokens that the path ends with */
-    int32_t order; /* of making; settles equal probabilities */
+    int32_t streak; /* tokens at the path's end that were each the most probable one */
+    int32_t order; /* a serial number; of equal probabilities the lower one comes first */
 } specdec__ngram_offer;
 
-/* How often a source was right, of how many times that it was asked. Sources are the root's row (0), contexts of so
-   many tokens, and rows behind contexts of one token and of more. Evidence: the context had one continuation, once,
-   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens.
-   Streaks: of the tokens before, none, the last one to three or more were what had been thought likeliest. */
+/* How often a source of continuations was right, and how often it was asked. Sources: the target's row in the root's
+   place (0), contexts by their length, and rows behind contexts of one token, and of more. Counts are separate by
+   evidence: the context has one continuation, seen once, twice, or more often; several, of which one has at least half;
+   several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
+   each the source list's most probable one. */
 typedef struct specdec__ngram_trust {
     float right, tried;
 } specdec__ngram_trust;
 
-/* Where a continuation is looked for: behind a path. */
+/* A path behind which continuations are searched. */
 typedef struct specdec__ngram_place {
-    int32_t run; /* the longest run that the path ends with, and that may be continued */
-    int streak;  /* tokens in a row, up to here, that had been thought likeliest */
-    int root;    /* 1: behind the text's last token */
+    int32_t run; /* the longest run at the path's end that can be continued */
+    int streak;  /* tokens at the path's end that were each the most probable one */
+    int root;    /* 1: the path is the root alone */
     int known;   /* tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
 } specdec__ngram_place;
 
-/* Tokens that may follow, by the source of each: those of a stage add up to a share of 1, if all are listed. */
+/* A list of continuations. The shares of one stage, the tokens of one source, add up to 1 if all are listed. */
 typedef struct specdec__ngram_item {
     int32_t token;
     float share, probability;
@@ -45981,53 +45992,53 @@ typedef struct specdec__ngram_list {
         int end; /* in items */
     } stages[SPECDEC__NGRAM_SOURCES];
     int count, stage_count;
-    int streak; /* which trust counts */
+    int streak; /* the index of the streak in the counts of trust */
 } specdec__ngram_list;
 
-/* What a tree shall be like. */
+/* The limits of a tree. */
 typedef struct specdec__ngram_wish {
     int n, d;      /* nodes and levels, at most */
-    float least;   /* nodes are likelier than that */
-    int coupled;   /* the target chooses with noise, by this seed */
+    float least;   /* nodes are more probable than this */
+    int coupled;   /* 1: the target chooses with noise, of the seed */
     uint64_t seed;
 } specdec__ngram_wish;
 
-/* A live text's place in the index, which counts text[from .. length). An empty place is free for the next text. */
+/* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's: what was counted stays as it is until it is taken back */
+    const int32_t *text; /* the caller's; counted tokens must not change until they are removed */
     int from, length;
-    int streak, streak_at; /* tokens in a row that had been thought likeliest, where the text was so long */
-    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run that is the text's last k tokens */
+    int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
+    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
 } specdec__ngram_reader;
 
 /* How large an index is. */
 typedef struct specdec__ngram_size {
-    int capacity;  /* runs: a token of text needs up to context + 1, of 40 bytes and a bucket each */
+    int capacity;  /* runs: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
     int context;   /* tokens, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
     int max_nodes; /* of a tree */
-    int readers;   /* live texts */
-    int history;   /* tokens kept of texts that have ended, each text's end taking one more; 0: none */
-    int recycled;  /* contexts for which it is kept what the target found likeliest; 0: none */
+    int readers;   /* live sequences */
+    int history;   /* tokens of ended sequences, each with an end mark that counts as one; 0: none */
+    int recycled;  /* contexts whose most probable tokens by the target are stored; 0: none */
 } specdec__ngram_size;
 
-/* The index. It counts the history and what its readers have, each run as often as it occurs in these. With one text
-   and no history, runs are made and removed in stack order, so a rewind leaves no trace. */
+/* The index. It counts how often each run occurs in the history and in the readers' sequences. With one sequence and no
+   history, runs are added and removed in stack order, so a rewind restores the former state. */
 typedef struct specdec__ngram {
     specdec__ngram_run *runs;       /* [size.capacity] */
     int32_t *buckets;               /* [bucket_count], a power of two */
     specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
     specdec__ngram_reader *readers; /* [size.readers] */
-    int32_t *history;               /* [size.history], a ring: texts, each with SPECDEC__NGRAM_END behind it */
+    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END behind each */
     int count, offer_count, offer_order;
-    int oldest, remembered; /* in history: where it begins, and how much there is */
+    int oldest, remembered; /* of history: the index of the oldest token, and the number of tokens */
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
-    specdec__ngram_reader past;     /* where history is indexed anew */
+    specdec__ngram_reader rebuilder; /* reads the history when the index is rebuilt */
 } specdec__ngram;
 
-/* A reader is to count its text from here. */
+/* Lets a reader count its sequence from index `from` on. */
 static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
 {
     int k;
@@ -46052,7 +46063,7 @@ static void specdec__ngram_clear(specdec__ngram *index)
     index->count = 1;
 }
 
-/* What is thought of sources before they were asked, worth a few trials. */
+/* Sets the prior of all sources, weighted as a few trials. */
 static void specdec__ngram_begin_trust(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
@@ -46074,9 +46085,9 @@ static void specdec__ngram_begin_trust(specdec__ngram *index)
         }
 }
 
-/* Takes the index's memory from an arena. One that only counts fills nothing. */
+/* Takes the index's memory from an arena; where the arena only counts, nothing is set. */
 static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena,
-                                                             const specdec__ngram_size *size, specdec_error *error)
+                                             const specdec__ngram_size *size, specdec_error *error)
 {
     const int most = 1 << 28, context = size->context, max_nodes = size->max_nodes;
     int i;
@@ -46109,7 +46120,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     if (!arena->base)
         return SPECDEC_OK;
     specdec__ngram_clear(index);
-    specdec__ngram_start(&index->past, 0);
+    specdec__ngram_start(&index->rebuilder, 0);
     for (i = 0; i < size->readers; i++)
         specdec__ngram_start(&index->readers[i], 0);
     return SPECDEC_OK;
@@ -46135,7 +46146,7 @@ static int32_t specdec__ngram_find(const specdec__ngram *index, int32_t parent, 
     return run;
 }
 
-/* The run text[from .. end), or -1. */
+/* The index of the run text[from .. end); -1: it is not in the index. */
 static int32_t specdec__ngram_locate(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
@@ -46175,7 +46186,7 @@ static void specdec__ngram_pop(specdec__ngram *index)
     }
 }
 
-/* Counts token as what follows a reader's text; there is room. O(context). */
+/* Counts `token` as a continuation of a reader's sequence; there is room. O(context). */
 static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
     int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
@@ -46198,7 +46209,7 @@ static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *
     reader->length++;
 }
 
-/* Takes one occurrence out of the counts. A caller's changed text may have none. */
+/* Removes one occurrence of a run. A sequence that its caller has changed may have none. */
 static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
 {
     specdec__ngram_run *parent;
@@ -46211,7 +46222,7 @@ static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
         parent->kinds--;
 }
 
-/* Takes the last token of a reader's text out of the counts: the runs that end with it. */
+/* Removes the occurrences of the runs that end with the last token of a reader's sequence. */
 static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
@@ -46221,8 +46232,8 @@ static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *
     specdec__ngram_pop(index);
 }
 
-/* Takes the first token of what is counted of a text out of the counts: the runs that begin with it. text[count] is
-   all that is counted, or its first context + 1 tokens. */
+/* Removes the occurrences of the runs that begin with the first token of text[count], which are all counted tokens of a
+   sequence, or the first context + 1 of them. */
 static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
@@ -46237,13 +46248,13 @@ static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, in
 
 /* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
 
-/* A place in the history, counted from the oldest. */
-SPECDEC__INLINE int32_t *specdec__ngram_past(const specdec__ngram *index, int at)
+/* The token at a place of the history, counted from the oldest. */
+SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Forgets the first `count` places of the history, whose runs are counted no more. */
+/* Drops the oldest `count` tokens of the history, whose runs are not counted any more. */
 static void specdec__ngram_drop(specdec__ngram *index, int count)
 {
     if (count > 0)
@@ -46251,7 +46262,7 @@ static void specdec__ngram_drop(specdec__ngram *index, int count)
     index->remembered -= count;
 }
 
-/* Makes a token, or the end of a text, the newest of the history. A full one forgets its oldest. Counts nothing. */
+/* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
 static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
 {
     int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
@@ -46259,21 +46270,21 @@ static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
 
     if (index->remembered == index->size.history) {
         for (; n <= index->size.context && n < index->remembered; n++)
-            if ((first[n] = *specdec__ngram_past(index, n)) == SPECDEC__NGRAM_END)
+            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END)
                 break;
         specdec__ngram_forget(index, first, n);
         specdec__ngram_drop(index, 1);
     }
-    *specdec__ngram_past(index, index->remembered++) = token;
+    *specdec__ngram_history_at(index, index->remembered++) = token;
 }
 
-/* So many tokens have room in half of the runs, whatever they are. */
+/* Tokens whose runs fill half of the index, at most. */
 static int specdec__ngram_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
-/* The most tokens that each reader may keep so that all together keep at most `room`. */
+/* The most tokens that each reader may keep, so that all together keep at most `room`. */
 static int specdec__ngram_share(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
@@ -46292,18 +46303,19 @@ static int specdec__ngram_share(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts a token of the history, or begins its next text. */
+/* Counts a token of the history, or begins its next sequence. */
 static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END)
-        specdec__ngram_start(&index->past, 0);
+        specdec__ngram_start(&index->rebuilder, 0);
     else
-        specdec__ngram_insert(index, &index->past, token);
+        specdec__ngram_insert(index, &index->rebuilder, token);
 }
 
-/* Makes room: indexes anew the newest tokens of history and live texts, as many as fill at most half of the runs. Half
-   of these tokens, or what the live texts leave, are of the history; live texts share the rest, and each keeps its
-   newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a token. */
+/* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
+   Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
+   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a
+   token. */
 static void specdec__ngram_rebuild(specdec__ngram *index)
 {
     const int budget = specdec__ngram_budget(index);
@@ -46317,9 +46329,9 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
     share = specdec__ngram_share(index, budget - kept);
     specdec__ngram_drop(index, index->remembered - kept);
     specdec__ngram_clear(index);
-    specdec__ngram_start(&index->past, 0);
+    specdec__ngram_start(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay(index, *specdec__ngram_past(index, i));
+        specdec__ngram_replay(index, *specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
@@ -46330,25 +46342,25 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
     }
 }
 
-/* Makes room for one more token if there is none. */
+/* Rebuilds the index if it has no room for one more token. */
 SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
         specdec__ngram_rebuild(index);
 }
 
-/* --- texts -------------------------------------------------------------------------------------------------------- */
+/* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-/* Lets an empty reader begin with a text whose first `shared` tokens another text has counted: a fork. Of these only
-   the context of what will follow is counted again. */
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence (a fork), so only
+   their last `context` tokens are used, as context. */
 static void specdec__ngram_begin(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Indexes text[reader->length .. length). When no room is left, the oldest is forgotten. */
+/* Counts text[reader->length .. length). Where there is no room, the oldest tokens are dropped. */
 static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *reader,
-                                                  const int32_t *text, int length)
+                                  const int32_t *text, int length)
 {
     reader->text = text;
     while (reader->length < length) {
@@ -46357,11 +46369,10 @@ static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *
     }
 }
 
-/* Goes back to text[0 .. length) and takes what this reader counted behind it out of the counts. text still holds the
-   tokens that are taken back; the caller drops them afterwards. O(context ^ 2) a token. To before what is counted: what
-   then is newest is counted anew. */
+/* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
+   holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
 static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *reader,
-                                                  const int32_t *text, int length)
+                                  const int32_t *text, int length)
 {
     int k;
 
@@ -46379,10 +46390,10 @@ static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *
             length - k >= reader->from ? specdec__ngram_locate(index, text, length - k, length) : -1;
 }
 
-/* The text has ended: what is counted of it goes into the history, or its newest part, if there is less room. The
-   reader is empty afterwards. A text that shall leave nothing is rewound to 0 instead. O(context) a token. */
+/* Ends a sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A sequence
+   that is to leave nothing is rewound to 0 instead. O(context) a token. */
 static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *reader,
-                                               const int32_t *text)
+                               const int32_t *text)
 {
     const int room = specdec__max_int(index->size.history - 1, 0), length = reader->length;
     int at;
@@ -46399,7 +46410,7 @@ static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *rea
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and ever was; 0 when none is. */
+/* The longest suffix of a run that is short enough to be continued and has a continuation; 0: none has. */
 static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
@@ -46407,7 +46418,7 @@ static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that may be continued, once token has followed `run`; 0 when none is. */
+/* The longest run that can be continued once `token` has followed `run`; 0: none can. */
 static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
@@ -46417,7 +46428,7 @@ static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int
     return specdec__ngram_settle(index, next);
 }
 
-/* Where a list knows this token, or -1. */
+/* The index of a token in a list; -1: it is not listed. */
 static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
@@ -46427,8 +46438,8 @@ static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
     return at;
 }
 
-/* Puts a token that no stage before this one has into the list's newest stage, which begins at `from`, heaviest first,
-   as far as it is among the SPECDEC__NGRAM_WIDTH heaviest there. */
+/* Inserts a token into the list's newest stage, which begins at `from`, unless an earlier stage has it; a stage keeps
+   its SPECDEC__NGRAM_WIDTH heaviest tokens, heaviest first. */
 static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
@@ -46446,7 +46457,8 @@ static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t tok
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage, whose weights, with those that are not listed, add up to sum: they become shares. */
+/* Ends a list's newest stage: weights become shares. sum: all weights of the stage, those of tokens that are not listed
+   included. */
 static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
@@ -46459,7 +46471,7 @@ static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum,
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Lists the tokens that followed a run as a stage, but for those that followed longer ones. */
+/* Adds a stage: the tokens that followed a run, without those that are listed already. */
 static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
@@ -46486,7 +46498,8 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
     specdec__ngram_close(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Lists what the target found likeliest as a stage, but for what is listed already, and one token more. */
+/* Adds a stage: the target's most probable tokens of a row, without those that are listed already and without the token
+   `but`. */
 static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
                                     specdec__ngram_trust *trust)
 {
@@ -46504,9 +46517,10 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
     specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
 }
 
-/* Lists what may follow a path in stages: after the longest context, what only the next shorter one adds, and so on;
-   what the target found likeliest there; behind the root, what it found likely in the root's place (LogitSpec, arXiv
-   2507.01449). Each stage gets its part of what those before it have left, by how often it was right so far. */
+/* Lists the tokens that may follow a path, in stages: those behind the longest context, those that only the next
+   shorter context adds, and so on; the target's most probable tokens there; behind the root, those in the root's place
+   (LogitSpec, arXiv 2507.01449). Each stage gets a part of what the stages before have left, by how often it was right
+   so far. */
 static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, const specdec__ngram_place *place)
 {
     const specdec__recycling *r = &index->recycling;
@@ -46538,8 +46552,7 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
     }
 }
 
-/* Learns from the token that followed a path by how much stages can be trusted. Returns whether it was thought the
-   likeliest. */
+/* Updates the trust in all stages by the token that followed a path. Returns 1 if it was the most probable token. */
 static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
@@ -46563,9 +46576,9 @@ static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_plac
     return at >= 0 && at == best;
 }
 
-/* Tokens that noise lifts are more probable than others, where the target chooses with the same noise. It lifts a
-   token's odds by the root of what it would lift them by, were the list's probabilities the target's own. What is not
-   listed is lifted by the root of what is usual. noise: the position's row of noise. */
+/* Raises the shares of tokens with much noise, where the target chooses with the same noise: a token's odds are
+   multiplied by the root of the factor that would be exact if the shares were the target's probabilities; tokens that
+   are not listed by the root of the usual factor. noise: the position's row of noise. */
 static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
@@ -46593,7 +46606,7 @@ SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram
 #define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
 
-/* Puts an offer on the heap. */
+/* Adds an offer to the heap. */
 static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offer)
 {
     int at = index->offer_count++;
@@ -46604,7 +46617,7 @@ static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offe
     index->offers[at] = offer;
 }
 
-/* Takes the best offer off the heap. */
+/* Removes the best offer from the heap. */
 static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
 {
     specdec__ngram_offer best = index->offers[0];
@@ -46614,8 +46627,8 @@ static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
     return best;
 }
 
-/* Offers the likeliest of a list behind a node, SPECDEC__NGRAM_WIDTH of them at most, where they are likelier than
-   least. */
+/* Adds offers behind a node: the most probable tokens of a list, at most SPECDEC__NGRAM_WIDTH, that are more probable
+   than `least`. */
 static void specdec__ngram_offer_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
                                       specdec__ngram_list *list, float least)
 {
@@ -46641,8 +46654,8 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
     }
 }
 
-/* The place behind a node: of a tree behind text[length], which ends with the root. Its run and streak are the
-   caller's. */
+/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the
+   caller. */
 static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
                                 const int32_t *text, int length)
 {
@@ -46656,7 +46669,7 @@ static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree 
     place->known = n;
 }
 
-/* The longest run that a reader's text ends with, and that may be continued. */
+/* The longest run that a reader's sequence ends with and that can be continued. */
 static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
@@ -46666,10 +46679,10 @@ static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec
     return specdec__ngram_settle(index, reader->active[k]);
 }
 
-/* Grows the tree of the at most wish->n likeliest continuations of a reader's text (root included, which stands for its
-   last token), of at most wish->d levels, each likelier than wish->least. tokens[n] and probability[n] (of the path
-   from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro et al. 2024, arXiv
-   2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, with the root (the
+   sequence's last token), and wish->d levels, all more probable than wish->least. tokens[n]: of the nodes, tokens[0]
+   being set by the caller; probability[n]: estimated, of the path from the root. SuffixDecoding (Oliaro et al. 2024,
+   arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
                                              specdec_tree *tree, int32_t *tokens, float *probability,
                                              const specdec__ngram_wish *wish, specdec_error *error)
@@ -46756,7 +46769,7 @@ static size_t specdec__ngram_file_tokens(const specdec__ngram *index)
     return tokens;
 }
 
-/* Writes a live text and its end. Returns where it stopped. */
+/* Writes the counted tokens of a live sequence and an end mark. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -46790,8 +46803,8 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
     return to;
 }
 
-/* Writes what the index counts, the history and then the live texts, and what the target found likely, as a file into
-   data[room]. *bytes becomes what that takes; with data NULL that is all. All numbers are little-endian:
+/* Writes the tokens that the index counts, of the history and then of the live sequences, and the table of likely
+   tokens, as a file into data[room]. *bytes: the size of the file; data NULL: only that. All numbers are little-endian:
      8 bytes  "SPECSEEN"
      4        version: 2
      4        count
@@ -46802,7 +46815,7 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
      8        FNV-1a of all bytes before
    A file of version 1 has no table: its tokens are followed by the hash. O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t vocabulary, void *data,
-                                                          size_t room, size_t *bytes, specdec_error *error)
+                                          size_t room, size_t *bytes, specdec_error *error)
 {
     const size_t count = specdec__ngram_file_tokens(index), entries = specdec__ngram_entries(&index->recycling);
     unsigned char *file = (unsigned char *)data, *to;
@@ -46819,7 +46832,7 @@ static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t 
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_HEAD;
     for (i = 0; i < index->remembered; i++, to += 4)
-        specdec__store_u32(to, (uint32_t)*specdec__ngram_past(index, i));
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_text(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
@@ -46895,12 +46908,12 @@ static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigne
     return SPECDEC_OK;
 }
 
-/* Takes what a file of specdec__ngram_save holds into the history, as if these texts ended now: what has no room is
-   forgotten, the oldest first. Its likely tokens go where the table has none. tokens: of the vocabulary. Every byte is
-   checked before any counts. O(size). A file that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT,
+/* Reads the sequences of a file of specdec__ngram_save into the history, as if they ended now; the oldest tokens are
+   dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary. Every
+   byte is checked before any counts. O(size). A file that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT,
    SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no history. */
 static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
-                                                          const void *data, size_t size, specdec_error *error)
+                                          const void *data, size_t size, specdec_error *error)
 {
     const size_t room = (size_t)index->size.history;
     specdec__ngram_file f = {NULL, NULL, 0, 0};
@@ -46937,52 +46950,52 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_ANEW 2 /* guesses of a chain after which chunks are chosen anew (docs/measured.md) */
+#define SPECDEC__RETRIEVE_ANEW 2 /* draft tokens of a chain after which chunks are chosen again (docs/measured.md) */
 
-/* A text as the small cache holds it. */
+/* The part of a sequence that the small cache holds. */
 typedef struct specdec__retrieved {
-    specdec__view view;  /* first the chunks, then tokens of the text from number `from` on */
-    int from;            /* 0: the small cache holds nothing of it */
-    int exact;           /* of those tokens, how many are copies; what lies behind them was computed here */
+    specdec__view view;  /* first the chunks, then the sequence's tokens from index `from` on */
+    int from;            /* 0: the small cache holds nothing of the sequence */
+    int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
 } specdec__retrieved;
 
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences;  /* (texts) */
+    specdec__retrieved *sequences;  /* (sequences) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
-    int recent, most;           /* tokens behind them: so many at first, and at most */
-    float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
+    int recent, most;           /* tokens behind the chunks: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): of chunks, and their parts from four queries */
     specdec_candidate *chosen;  /* (threads, chunks) */
-    int few;                    /* dimensions by which keys are scored; 0: all, as keys are tiles */
+    int few;                    /* dimensions used for scores; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
     int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
-    int candidates;             /* chunks of a text, at most; a multiple of 16 */
-    /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
+    int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
+    /* Computes the score of each chunk before `begun` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
-    const specdec__view *whole; /* the text at work in the target's cache */
-    const specdec__view *view;  /* and in the small one */
-    int begun;                  /* chunks of it to choose from */
-    int anew;                   /* token number from which on chunks are to be chosen anew */
+    const specdec__view *whole; /* the current sequence in the target's cache */
+    const specdec__view *view;  /* the current sequence in the small cache */
+    int begun;                  /* chunks of the current sequence to choose from */
+    int anew;                   /* index of the token from which on chunks are chosen again */
     specdec__context context;   /* the target's, but for the cache and the logits */
 } specdec__retrieval;
 
-/* Whether a text of so many committed tokens is long enough for chunks to be left out. */
+/* Whether a sequence of `committed` tokens is long enough for chunks to be left out. */
 static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
-/* The small cache holds nothing of a text any more. */
+/* Drops what the small cache holds of a sequence. */
 static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
     r->sequences[at].from = 0;
 }
 
-/* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
-   small cache's from number `to` on. */
+/* Copies keys and values of a layer's kv head: tokens [from, from + count), at most 64, of the current sequence to the
+   small cache's tokens from `to` on. */
 static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
@@ -47002,7 +47015,7 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
     }
 }
 
-/* How many dimensions of keys of so many are looked at; 0: all of them, as they are tiles. */
+/* How many of `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
 static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
 {
     return r->few ? specdec__max_int(dim / 4, 16) : 0;
@@ -47027,7 +47040,7 @@ static void specdec__retrieve_dimensions(const specdec__context *c, const specde
                            r->largest + (size_t)thread * (size_t)r->few);
 }
 
-/* What up to four queries of row 0 attend to, while their softmax is under way. */
+/* The running attention sums of up to four queries of row 0. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
     const specdec__layer *layer;
@@ -47038,7 +47051,7 @@ typedef struct specdec__attending {
     float highest[4], sums[4][16];
 } specdec__attending;
 
-/* scratch->scores (count, 64) of the queries with the keys of a page, by few dimensions. */
+/* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
 static void specdec__retrieve_by_few(const specdec__context *c, const specdec__attending *t, const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
@@ -47057,7 +47070,7 @@ static void specdec__retrieve_by_few(const specdec__context *c, const specdec__a
                        t->scratch->scores);
 }
 
-/* Adds the keys in a segment of the text in the target's cache. keys: of the page and head. */
+/* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
 static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
                                       const specdec__segment *a, const unsigned char *keys)
 {
@@ -47084,9 +47097,9 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     }
 }
 
-/* What chunks are worth to a kv head: the attention that they get from the head's queries in row 0, which see the whole
-   text, in few dimensions or all. scores (candidates), and behind them room for four rows more. TriForce takes the
-   product of queries and mean keys, which guesses worse (docs/measured.md). */
+/* scores (candidates): the attention that each chunk gets from a kv head's queries in row 0, over the whole sequence,
+   in few dimensions or in all; behind them, scratch for four rows more. TriForce takes the product of queries and mean
+   keys, which chooses worse chunks (docs/measured.md). */
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
@@ -47122,8 +47135,8 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
     }
 }
 
-/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equals the
-   earlier one. */
+/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equal ones the
+   earlier. */
 static void specdec__retrieve_choose(const specdec__kernels *kernels, float *scores, int count, int kept,
                                      specdec_candidate *chosen)
 {
@@ -47131,8 +47144,8 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
     specdec__sample_greedy(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were.
-   Layers that read another one's keys see the chunks of that one. */
+/* The context's recall: chooses the chunks of a layer, head by head, and copies them over the former ones. Layers that
+   share another layer's keys share its chunks. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
@@ -47150,7 +47163,7 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
         }
 }
 
-/* Lays out small caches of `budget` tokens, for steps of so many nodes. */
+/* Takes small caches of `budget` tokens from an arena. */
 static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target, const specdec__room *whole,
                                    int budget, int chunk, int nodes, specdec__arena *arena)
 {
@@ -47171,7 +47184,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
     room.kept = 0;
     room.most = specdec__max_int(nodes, r->most);
-    room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
+    room.nodes = 2 * room.most + room.views * nodes; /* a tree is stored behind each sequence until its next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
     r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
@@ -47189,7 +47202,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
         r->path[i] = i;
 }
 
-/* Makes room in the small cache for n more tokens, which somebody else is going to write. Returns 0 if it has none. */
+/* Reserves n tokens behind a view of the small cache. Returns 0 if there is no room. */
 static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
@@ -47198,8 +47211,8 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
     return 1;
 }
 
-/* Makes the small cache ready for a chain behind the committed tokens of a text: places of chunks, which the next step
-   chooses, and exact copies of the tokens behind them. Returns 0 when there is no room. */
+/* Prepares the small cache for a chain behind the committed tokens of a sequence: slots of chunks, which the next step
+   chooses, and exact copies of the tokens behind them. Returns 0 if there is no room. */
 static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
 {
     specdec__retrieved *t = &r->sequences[at];
@@ -47232,8 +47245,8 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     return 1;
 }
 
-/* The target's context of now, with the small cache, for a step behind the end of its view; the step chooses chunks by
-   its first node if the last ones were chosen for enough guesses. */
+/* The target's context, with the small cache, for a step behind the end of the small view. The step chooses chunks by
+   its first node, if the former ones were used for enough draft tokens. */
 static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
@@ -47259,15 +47272,15 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__FORCED_BYTES 64 /* that are tokenised together, at most */
+#define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
 #define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
-#define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
+#define SPECDEC__CONSTRAINED_ASKED 15 /* candidates checked one by one, besides the k that are wanted, before a mask */
 
 enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
 
 struct specdec__constrained;
 
-/* What all sequences of an engine use in turn. */
+/* The memory that all constrained sequences of an engine share. */
 typedef struct specdec__masker {
     const specdec__vocab *vocab;
     int vocab_size;            /* of rows of logits */
@@ -47277,36 +47290,36 @@ typedef struct specdec__masker {
     uint32_t *mask;            /* (vocab_size bits) */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
     specdec__mask_walk *walk;
-    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5) tokens of these */
+    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
     int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
+    const struct specdec__constrained *owner; /* whose path it is, behind its first `base` tokens */
     int base, path_count;
     int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each; the last is scratch */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind the path's tokens; last: scratch */
 } specdec__masker;
 
-/* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
-   spares reading them again. */
+/* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
+   so that these tokens are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
     const specdec_constraint *constraint; /* or NULL */
-    uint64_t hash;             /* of that */
+    uint64_t hash;             /* of the constraint */
     specdec_allow allow;       /* or NULL */
     void *allow_data;
     const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
     int end_count;
     int from;                  /* the token at which the constraint begins */
-    int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
-    int spelled;               /* marks count as their spelling */
-    int length;                /* state[0] is behind so many tokens, */
-    int32_t last;              /* of which this is the last; -1: there is none */
+    int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
+    int spelled;               /* 1: marks of calls count as their spelling */
+    int length;                /* state[0] is the state behind so many tokens */
+    int32_t last;              /* the last of these tokens; -1: length is 0 */
     specdec_constraint_state *state; /* (2) */
 } specdec__constrained;
 
-/* Is anything forbidden in this sequence? */
+/* Whether a sequence has a constraint or a callback that limits its tokens. */
 SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
 {
     return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
@@ -47314,7 +47327,7 @@ SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Takes what an engine needs for constraints. m is NULL where the arena only counts. */
+/* Takes an engine's memory for constraints from an arena. m: NULL where the arena only counts. */
 static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
                                     specdec__arena *arena)
 {
@@ -47330,7 +47343,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
-        bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
+        bytes += specdec__vocab_next(vocab, &at).size; /* decoded, a token is not longer than in the file */
     specdec__trie_layout(&trie, &counter, bytes, vocab->count);
     made.trie_bytes = counter.used;
     made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
@@ -47345,7 +47358,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
         *m = made;
 }
 
-/* Makes the vocabulary's trie, unless it is there. */
+/* Builds the vocabulary's trie, unless it is built. */
 static void specdec__masker_begin(specdec__masker *m)
 {
     specdec__arena arena;
@@ -47363,7 +47376,7 @@ static void specdec__masker_begin(specdec__masker *m)
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
-/* Does a token end the answer? */
+/* Whether a token ends the answer. */
 static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -47374,8 +47387,8 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     return specdec__vocab_is_end(c->masker->vocab, token);
 }
 
-/* Whether the space before the plain token behind this one (-1: none) is not part of the text: SPM puts one before
-   texts. */
+/* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
+   space before a text. */
 static int specdec__constrained_drops(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
@@ -47385,7 +47398,7 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
             specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
 }
 
-/* Is a token a mark of calls that counts as its spelling? */
+/* Whether a token is a mark of calls that counts as its spelling. */
 static int specdec__constrained_marks(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -47396,7 +47409,7 @@ static int specdec__constrained_marks(const specdec__constrained *c, int32_t tok
     return 0;
 }
 
-/* The bytes that a token adds to the text behind `previous`; none: it is no text. */
+/* The bytes that a token adds to the text behind `previous`; empty: it adds none. */
 static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
     const specdec_token_trie *trie = c->masker->trie;
@@ -47419,7 +47432,7 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
     return bytes;
 }
 
-/* The state behind one more token; nothing may follow one that was not allowed. */
+/* Advances a state by one token. Behind a token that was not allowed, no token is allowed. */
 static void specdec__constrained_advance(const specdec__constrained *c, specdec_constraint_state *state,
                                          int32_t previous, int32_t token)
 {
@@ -47435,10 +47448,10 @@ static void specdec__constrained_advance(const specdec__constrained *c, specdec_
         state->threads = 0;
 }
 
-/* The token before number `at` of a text; -1: there is none. */
+/* The token before index `at` of a sequence; -1: there is none. */
 SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* The constraint begins behind the first `from` tokens. */
+/* Begins the constraint behind the first `from` tokens. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -47448,7 +47461,7 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* What was known behind more than the first count tokens is forgotten. */
+/* Drops states behind more than the first `count` tokens. */
 static void specdec__constrained_forget(specdec__constrained *c, int count)
 {
     if (c->length > count)
@@ -47457,7 +47470,7 @@ static void specdec__constrained_forget(specdec__constrained *c, int count)
         c->masker->owner = NULL;
 }
 
-/* state[0] becomes that behind the first count tokens of the sequence's own text. */
+/* Sets state[0] to the state behind the first `count` tokens of the sequence. */
 static void specdec__constrained_commit(specdec__constrained *c, const int32_t *text, int count)
 {
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
@@ -47477,7 +47490,7 @@ static void specdec__constrained_commit(specdec__constrained *c, const int32_t *
         c->masker->owner = NULL;
 }
 
-/* The state behind the first count tokens of a text, of which those that are not committed are draft tokens. */
+/* The state behind the first `count` tokens of text, which may end with draft tokens. */
 static const specdec_constraint_state *specdec__constrained_state(specdec__constrained *c, const int32_t *text,
                                                                   int count)
 {
@@ -47504,7 +47517,7 @@ static const specdec_constraint_state *specdec__constrained_state(specdec__const
     return &m->states[count - c->length - 1];
 }
 
-/* Whether the text of the first count tokens is whole, and nothing can be added to it. */
+/* Whether the first `count` tokens satisfy the constraint, and no token may follow but an end. */
 static int specdec__constrained_closed(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
@@ -47517,8 +47530,8 @@ static int specdec__constrained_closed(specdec__constrained *c, const int32_t *t
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
 
-/* Whether a token longer than the first `size` bytes may begin with these, which must follow; behind: the state behind
-   them. It may be taken for granted where only its first byte behind them may follow. */
+/* Whether the constraint may allow a token that begins with these `size` bytes, which must follow, and is longer.
+   behind: the state behind the bytes. It may return 1 where only the first byte behind them is allowed. */
 static int specdec__constrained_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
                                        const specdec_constraint_state *behind)
 {
@@ -47546,8 +47559,8 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
     return 0;
 }
 
-/* The token that must follow: where the constraint leaves one continuation, the first token of that as the model's
-   tokenizer has it, unless a token that goes beyond it may come. -1: there is none. */
+/* The forced token: where the constraint leaves one continuation, the first token of its tokenisation, unless a token
+   that is longer than the continuation is allowed. -1: no token is forced. */
 static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
 {
     const int32_t previous = specdec__constrained_before(text, count);
@@ -47583,7 +47596,7 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
     return tokens[0];
 }
 
-/* May a token follow in this state, by the constraint alone? */
+/* Whether the constraint (without the callback) allows a token in a state. */
 static int specdec__constrained_takes(const specdec__constrained *c, const specdec_constraint_state *state,
                                       int32_t previous, int32_t token)
 {
@@ -47595,7 +47608,7 @@ static int specdec__constrained_takes(const specdec__constrained *c, const specd
     return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* The mask by the constraint. */
+/* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
 static void specdec__constrained_fill(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
@@ -47621,13 +47634,14 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
         }
 }
 
-/* Is a token in the mask? */
+/* Whether the mask has a token. */
 SPECDEC__INLINE int specdec__masker_has(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
 
-/* Which tokens may follow: m->mask. Where the vocabulary has none, those that end a text. Returns the lowest. */
+/* Fills m->mask with the tokens that are allowed behind the first `count` tokens; if no token is, with end tokens.
+   Returns the lowest. */
 static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     specdec__masker *m = c->masker;
@@ -47658,7 +47672,7 @@ static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t 
     return 0;
 }
 
-/* A row of logits (vocab) of which only tokens that may follow are left. *lowest becomes the first of these. */
+/* A copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest: the first allowed token. */
 static const float *specdec__constrained_row(specdec__constrained *c, const float *logits, int vocab,
                                              const int32_t *text, int count, int32_t *lowest)
 {
@@ -47682,7 +47696,7 @@ static const float *specdec__constrained_row(specdec__constrained *c, const floa
     return m->row;
 }
 
-/* May a token follow the first count tokens of a text? */
+/* Whether a token is allowed behind the first `count` tokens of text. */
 static int specdec__constrained_allows(specdec__constrained *c, const int32_t *text, int count, int32_t token)
 {
     const int32_t forced = specdec__constrained_forced(c, text, count);
@@ -47696,7 +47710,7 @@ static int specdec__constrained_allows(specdec__constrained *c, const int32_t *t
     return token >= 0 && token < c->masker->vocab_size && specdec__masker_has(c->masker, token);
 }
 
-/* Keeps those of found candidates that may follow, at most k. Returns how many. */
+/* Removes forbidden ones from `found` candidates, and keeps at most k. Returns how many. */
 static int specdec__constrained_keep(specdec__constrained *c, const int32_t *text, int count, int found, int k,
                                      specdec_candidate *candidates)
 {
@@ -47723,13 +47737,13 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
 #define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
 
-/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
+/* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
 typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec__vocab *vocab;
     const specdec_sampling *sampling;
     specdec_candidate *items; /* (vocab) */
-    specdec__constrained *constrained; /* what may follow; NULL: anything */
+    specdec__constrained *constrained; /* NULL: all tokens are allowed */
     float surprise;           /* of mirostat: see specdec__sampler_input */
 } specdec__chooser;
 
@@ -47745,13 +47759,13 @@ typedef struct specdec__row {
     specdec_candidates candidates; /* and room for a list */
 } specdec__row;
 
-/* A logit as lists have it. */
+/* A logit as in lists: relative to the row's largest. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
-/* The blocks with the k largest logits, as candidates, to the front of `blocks` (one for each block), sorted. */
+/* Writes the k blocks with the largest logits, as sorted candidates, to the front of `blocks` (one a block). */
 static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
     const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
@@ -47766,7 +47780,7 @@ static void specdec__row_blocks(const specdec__row *row, specdec_candidate *bloc
     specdec__sample_select(NULL, blocks, count, k);
 }
 
-/* Tokens of a block of at least this logit, behind count items. Returns how many these are then. */
+/* Appends tokens of a block whose logit is at least `least` to `count` items. Returns the new count. */
 static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
 {
     const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
@@ -47783,9 +47797,9 @@ static int specdec__row_collect(const specdec__row *row, int from, float least, 
     return count;
 }
 
-/* A list of k tokens at least, all of those above its worst among them: from the k blocks whose largest logits are
-   highest, whatever is as high as the k-th of these. Returns how many; 0: that does not pay. The list of blocks lies at
-   the end of the first half of items, where no token gets. */
+/* Makes a list of at least k tokens that includes the k best: all that are at least the k-th best of the k blocks with
+   the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of the first half
+   of items, which no token reaches. */
 static int specdec__row_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
@@ -47805,7 +47819,8 @@ static int specdec__row_best_blocks(const specdec__row *row, int k)
     return found;
 }
 
-/* The list of the first sampler of a chain, without one of the whole row. Returns how many; 0: it needs that. */
+/* Makes the list that the first sampler of a chain would leave, without a list of the whole row. Returns how many; 0:
+   the whole list is needed. */
 static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
@@ -47828,7 +47843,8 @@ static int specdec__row_first(const specdec__row *row, const specdec_sampling *s
     return from < row->size ? 0 : count;
 }
 
-/* chooser->items (vocabulary) is room for the list. recent (recent_count) is the text before the row. */
+/* Prepares a row of logits (size) for sampling. chooser->items (vocabulary): memory of the list; recent (recent_count):
+   the sequence before the row. */
 static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
                               const int32_t *recent, int recent_count)
 {
@@ -47896,13 +47912,14 @@ static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_can
     return mass;
 }
 
-/* Whether two sums differ by no more than rounding. */
+/* Whether two sums differ by no more than rounding errors. */
 SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
 {
     return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
 }
 
-/* The top-p set among tokens of the best blocks. Returns how many; 0: it has others, or rounding decides. */
+/* Makes a list of the top-p set from the best blocks. Returns how many; 0: the set has tokens of other blocks, or
+   rounding decides. */
 static int specdec__row_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
@@ -47929,7 +47946,7 @@ static int specdec__row_nucleus_few(const specdec__row *row)
                ? 0 : kept;
 }
 
-/* The row becomes a list of its top-p set, divided by the temperature. */
+/* Makes a list of the row's top-p set, divided by the temperature. */
 static void specdec__row_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
@@ -47949,8 +47966,8 @@ static void specdec__row_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* What specdec_sample_top gives of the row, or of tokens before a limit. Groups of tokens none of which could be
-   chosen, with the most noise that there is or with theirs, are passed over. */
+/* The k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`. Groups of tokens
+   that the largest possible noise, or their own, cannot lift to the k best are skipped. */
 static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                specdec_candidate *best)
 {
@@ -47976,9 +47993,9 @@ static int specdec__row_search(const specdec__row *row, uint64_t noise_row, cons
     return held;
 }
 
-/* The same of a top-p set: what is chosen from the whole row is chosen from the set, too, where it is in it: where all
-   tokens before it do not hold the wanted probability. Else all that does not come before it is left out. Returns 0
-   when a list is needed for that. */
+/* As specdec__row_search, from a top-p set. A token chosen from the whole row is the result if it is in the set, that
+   is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
+   repeated. Returns 0 if a list is needed. */
 static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
@@ -48008,7 +48025,7 @@ static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, 
     return 0;
 }
 
-/* What specdec_sample_top gives. */
+/* The k best tokens with noise, as by specdec_sample_top. */
 static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -48024,7 +48041,7 @@ static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position,
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* What specdec_sample_distribution gives, but for the sum of p (size), which need not be 1. */
+/* The distribution of specdec_sample_distribution, not normalised: p (size). */
 static void specdec__row_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
@@ -48035,7 +48052,7 @@ static void specdec__row_weights(specdec__row *row, float *p)
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise of a token of a list, in bits; 0: it is not there. */
+/* The surprise of a token of a list, in bits; 0: it is not in the list. */
 static float specdec__row_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;
@@ -48389,33 +48406,33 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST 8192     /* rows, where the configuration does not say how many, */
-#define SPECDEC__SHORT_SHARE 12       /* or such a part of all, where that is more */
-#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row which is wanted again and again */
-#define SPECDEC__SHORT_PROBE 256      /* trees between looks at what the other way takes */
-#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* of a token that a drafter with all rows proposes */
-#define SPECDEC__SHORT_MEMORY 0.998   /* what a written token leaves of the weight of older ones */
+#define SPECDEC__SHORT_LEAST 8192     /* copied rows by default, at least */
+#define SPECDEC__SHORT_SHARE 12       /* copied rows by default: all rows divided by this, if that is more */
+#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row that is used often, at most */
+#define SPECDEC__SHORT_PROBE 256      /* trees between two timings of the other way */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
+#define SPECDEC__SHORT_MEMORY 0.998   /* factor, a decoded token, of the weight of older ones */
 
 typedef struct specdec__short {
     const specdec__matrix *full; /* (tokens, columns) */
     specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
     unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
-    int32_t *ids;                /* (rows): whose they are */
+    int32_t *ids;                /* (rows): the token of a row */
     int32_t *row;                /* (tokens): the row of a token; -1: none */
-    unsigned char *worth;        /* (rows): how often the clock passes over them */
+    unsigned char *worth;        /* (rows): how often the clock (of the replacement) still passes over a row */
     unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
-    int32_t *counted;            /* (texts): tokens that were looked at */
+    int32_t *counted;            /* (sequences): tokens that were counted */
     int hand;                    /* the row that the clock looks at next, falling */
-    int on, trees;               /* whether the rows are in use; trees that were begun */
-    int always;                  /* they are in any case */
-    double rest;                 /* bytes of weights of a level, but for those of the output */
+    int on, trees;               /* 1: the copied rows are in use; trees that were begun */
+    int always;                  /* 1: they are always in use */
+    double rest;                 /* bytes of weights of a level, without the output matrix */
     double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
     double levels;               /* of a tree */
-    double written, missed;      /* tokens that were written, and those of them that had no row */
+    double written, missed;      /* decoded tokens, and how many of these had no row; older ones weigh less */
 } specdec__short;
 
-/* Rows that a drafter's output matrix, of so many bytes in all of a level, is to have copies of. wanted: 0: as pays,
-   -1: none. Returns 0 where there are none: where so few would be left out, or read at all, that it does not pay. */
+/* How many rows of a drafter's output matrix are to be copied. wanted: 0: as many as pay, -1: none; level: bytes of
+   weights of a level. Returns 0 where copies do not pay. */
 static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
@@ -48427,7 +48444,7 @@ static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t l
     return rows;
 }
 
-/* Row `row` becomes a token's. Returns whose it was. */
+/* Gives row `row` to a token. Returns the token that had it. */
 static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
@@ -48440,7 +48457,7 @@ static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int
     return before;
 }
 
-/* Whether a token ends a text. */
+/* Whether a token ends an answer. */
 static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
@@ -48450,7 +48467,8 @@ static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
     return i < vocab->end_count;
 }
 
-/* Takes what so many rows of a matrix need, for so many texts; level: bytes of weights of a level with all of them. */
+/* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences. level: bytes of weights of a level
+   with all rows. */
 static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
                                 const specdec__vocab *vocab, specdec__arena *arena)
 {
@@ -48484,7 +48502,7 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
             specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
 }
 
-/* A text has a token: it gets a row. Returns the token that has lost its own; -1: none has. */
+/* Gives a row to a token that has occurred in a sequence. Returns the token that lost its row; -1: none did. */
 static int32_t specdec__short_want(specdec__short *s, int32_t token)
 {
     const int row = s->row[token];
@@ -48498,8 +48516,8 @@ static int32_t specdec__short_want(specdec__short *s, int32_t token)
     return specdec__short_put(s, s->hand, token, 1);
 }
 
-/* Looks at what is new in text number `at`: its tokens up to count, of which those below `vocab` can have rows. whole
-   (vocab): logits of all tokens, which become -infinity for those that have lost their rows. */
+/* Counts the new tokens of sequence `at`, up to `count`; those below `vocab` can have rows. whole (vocab): a row of
+   logits, in which tokens that lost their rows become -infinity. */
 static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
 {
     int i = specdec__min_int(s->counted[at], count);
@@ -48521,7 +48539,7 @@ static void specdec__short_read(specdec__short *s, int at, const int32_t *text, 
     s->counted[at] = count;
 }
 
-/* Copies the rows of all tiles that are stale. */
+/* Copies the rows of all stale tiles. */
 static void specdec__short_copy(specdec__short *s)
 {
     const specdec__matrix *m = &s->matrix;
@@ -48540,7 +48558,7 @@ static void specdec__short_copy(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the rows (1) or with the whole matrix (0): measured, or in proportion to bytes. */
+/* Seconds of a level with the copied rows (on 1) or with the whole matrix (0): measured, or in proportion to bytes. */
 static double specdec__short_seconds(const specdec__short *s, int on)
 {
     const double row = (double)s->full->row_bytes;
@@ -48549,8 +48567,8 @@ static double specdec__short_seconds(const specdec__short *s, int on)
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* Tokens a second that trees promise whose levels take so long, when such a share of the tokens has rows; step: seconds
-   that the target takes for each. */
+/* Expected tokens a second. level: seconds of a level; share: of all tokens, those that have rows; step: seconds of the
+   target's step. */
 static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
 {
     const double depth = s->levels > 1 ? s->levels : 1;
@@ -48561,7 +48579,7 @@ static double specdec__short_promise(const specdec__short *s, double level, doub
     return tokens / (step + depth * level);
 }
 
-/* Decides how the next tree is drafted; step: seconds of a step of the target, 0: unknown. */
+/* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
 static void specdec__short_choose(specdec__short *s, double step)
 {
     const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
@@ -48577,7 +48595,7 @@ static void specdec__short_choose(specdec__short *s, double step)
     s->on = on;
 }
 
-/* A level took so long. */
+/* Adds the seconds of a level to the measured ones. */
 static void specdec__short_see(specdec__short *s, double seconds)
 {
     double *mean = &s->seconds[s->on];
@@ -48595,30 +48613,30 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What drafters have in common that run something once for each level of a tree. Their state begins with this. */
+/* The common part of drafters that make one run for each level of a tree. Their state begins with it. */
 typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
     specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
-    specdec__context *context; /* what runs */
-    const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
+    specdec__context *context; /* of the drafter's model */
+    const int32_t *ids; /* (id_count): the tokens of a row of logits; NULL: all, in order */
     int id_count;
     float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
-    int runs;          /* levels of the tree at hand, but for the root */
-    int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
+    int runs;          /* levels of the current tree that were run, without the root */
+    int32_t *nodes;    /* (sequences, capacity): the index of a candidate among those that were run; -1: not run */
     int capacity;
-    const float *logits; /* rows of what was run last, `stride` floats apart */
+    const float *logits; /* rows of the last run, `stride` floats apart */
     size_t stride;
-    const float *trust;  /* how probable the drafter thinks it that any token of a row comes; NULL: it does not know */
-    /* Makes ready for a text's proposal; row 0 becomes that of the root. */
+    const float *trust;  /* of each row: the drafter's probability that the row is right; NULL: it has none */
+    /* Begins a tree for a proposal; row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
-    /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
+    /* Runs candidates[count] of one level, which get the indices from `from` on; row i is that of candidates[i]. */
     specdec_result (*run)(specdec__drafter *drafter, const specdec__proposal *proposal, const int32_t *candidates,
                           int from, int count, specdec_error *error);
 } specdec__levels;
 
-/* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
+/* Prepares a row of logits (vocab) for sampling behind text (count), without the tokens that the constraint forbids. */
 static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits, int vocab,
                                  const int32_t *text, int count)
 {
@@ -48633,7 +48651,7 @@ static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
-/* The k best tokens at a position by logits (vocab), best first. */
+/* The k best tokens of a row of logits (vocab), best first, forbidden ones included. */
 static int specdec__choose_any(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *text,
                                int count, int k, specdec_candidate *best)
 {
@@ -48646,8 +48664,8 @@ static int specdec__choose_any(const specdec__chooser *chooser, const float *log
     return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
 }
 
-/* The same, of those that may follow: where all tokens are candidates, the best ones are asked about one by one; else,
-   or where too few of these may follow, the mask comes first, as filters choose among what it leaves. */
+/* The k best tokens of a row that the constraint allows. The best tokens are checked one by one, unless samplers cut
+   the list of candidates, or too few of those tokens are allowed: then the row is masked first. */
 static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
                                    const int32_t *text, int count, int k, specdec_candidate *best)
 {
@@ -48678,8 +48696,8 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
     return specdec__min_int(found, i);
 }
 
-/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
-   first is what plain decoding writes. */
+/* The k best tokens of a row of logits (vocab), best first, behind recent (recent_count). The first one is the token of
+   plain decoding. */
 static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
                            int recent_count, int k, specdec_candidate *best)
 {
@@ -48688,8 +48706,8 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
                : specdec__choose_any(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
-/* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and
-   path. */
+/* Writes the tokens on the path from the root (excluded) to a node behind the sequence. Returns the length of sequence
+   and path. */
 static int specdec__draft_path(const specdec__proposal *p, int node)
 {
     int length = p->count + p->depth[node], at;
@@ -48704,7 +48722,7 @@ SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const sp
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
 }
 
-/* The place of a candidate's parent: 0: it is the root; else 1 + where it is among what was run. */
+/* The index of a candidate's parent among the rows that were run: 0: the root; else 1 + its node. */
 SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
 {
     const int parent = p->tree.parents[candidate];
@@ -48712,7 +48730,7 @@ SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec
     return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
 }
 
-/* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
+/* Row i of the last run, with logits for all tokens; those that a short vocabulary lacks have -infinity. */
 static const float *specdec__draft_row(const specdec__levels *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
@@ -48726,7 +48744,7 @@ static const float *specdec__draft_row(const specdec__levels *m, int i)
     return m->whole;
 }
 
-/* The noise that children of so many ranks are drawn with when a rule of rejection decides: not the target's. */
+/* The seed by which `rank` children are drawn for a rule of rejection. It differs from the target's. */
 static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
@@ -48734,8 +48752,8 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
     return rule == SPECDEC_RULE_SEQUOIA ? seed : seed + (uint64_t)rank * 0x9e3779b97f4a7c15u;
 }
 
-/* Draws count children for a rejection rule, and notes the distribution they come from. Without replacement, tokens
-   whose share is 0 are left out: they are no draws from it. Returns how many there are. */
+/* Draws `count` children of a node for a rule of rejection, and stores the distribution that they were drawn from.
+   Without replacement, tokens of probability 0 are left out. Returns how many there are. */
 static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
@@ -48758,7 +48776,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     return count;
 }
 
-/* The most probable tokens of the draft, penalties included; for the rule that lets the target draw for itself. */
+/* The draft's most probable tokens, penalties included: the children for top-k verification. */
 static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal *p, const float *logits,
                                     int length, int count, specdec_candidate *best)
 {
@@ -48774,8 +48792,8 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal 
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* The tokens that become children of a node, as the rule wants them; length: of the text up to there. Returns how many
-   there are. */
+/* The tokens that become children of a node under the proposal's rule. length: of the sequence and the path. Returns
+   how many there are. */
 static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
@@ -48785,7 +48803,7 @@ static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, i
                                          : specdec__draft_draw(m, p, node, logits, length, count, best);
 }
 
-/* Chooses the children of a node from a row of what was run. */
+/* Chooses the children of a node from row `at` of the last run. */
 static void specdec__draft_children(specdec__levels *m, const specdec__proposal *p, int node, int at)
 {
     const specdec_tree *tree = &p->tree;
@@ -48800,8 +48818,8 @@ static void specdec__draft_children(specdec__levels *m, const specdec__proposal 
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* Appends the best tokens behind a node, with their shares of exp(logit), noise included: what the target's noise will
-   choose from, too. Not for rules that ask for children of a certain distribution. */
+/* Appends the best tokens of a row behind a node, with their shares of exp(logit), including the noise by which the
+   target will choose. Not for rules that need children of a certain distribution. */
 static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int node, int row)
 {
     specdec_candidate best[SPECDEC__OFFERS];
@@ -48830,7 +48848,7 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
     }
 }
 
-/* Runs candidates, which get the places from `from` on. */
+/* Runs candidates behind their paths; their rows get the indices from `from` on. */
 static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__proposal *p, const int32_t *candidates,
                                          int from, int count, specdec_error *error)
 {
@@ -48853,7 +48871,7 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     return result;
 }
 
-/* A tree is begun: with which rows of the output matrix it is drafted. */
+/* Begins a tree: chooses whether it is drafted with the short vocabulary or with all rows of the output matrix. */
 static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
 {
     specdec__short *s = m->own;
@@ -48870,7 +48888,7 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
     m->stride = (size_t)m->context->output->rows;
 }
 
-/* Row 0 becomes the root's, and nothing else has been run. */
+/* Begins a tree: row 0 becomes the root's, and no other node has been run. */
 static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
@@ -48883,7 +48901,7 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
     return m->begin(d, p, error);
 }
 
-/* All nodes of a level that have children run together. */
+/* The fill of drafters by levels: all nodes of a level that have children are run together. */
 static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
@@ -48910,7 +48928,7 @@ static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-/* The root, or all chosen candidates, in one step. */
+/* The extend of drafters by levels: runs the root, or all chosen candidates together. */
 static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec__proposal *p, int count,
                                                    specdec_error *error)
 {
@@ -48926,7 +48944,8 @@ static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec_
     return result;
 }
 
-/* A candidate becomes the root: of the others those that descend from it stay. p->place[i]: what candidate i is now. */
+/* Makes a candidate the root, and drops all that do not descend from it. p->place[i]: the new index of candidate i; -1:
+   dropped. */
 static void specdec__draft_reroot(specdec__proposal *p, int root)
 {
     int32_t *now = p->place;
@@ -48951,7 +48970,7 @@ static void specdec__draft_reroot(specdec__proposal *p, int root)
     p->tree.n = n;
 }
 
-/* The same for candidates that are nodes of a drafter's context. */
+/* As specdec__draft_reroot, for candidates that are nodes of a drafter's context. */
 static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int root)
 {
     int32_t *nodes = specdec__draft_nodes(m, p);
@@ -48965,7 +48984,7 @@ static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int
     nodes[0] = -1;
 }
 
-/* Candidates become nodes of a drafter's context, from number `from` on. */
+/* Makes candidates nodes of a drafter's context, from number `from` on. */
 static void specdec__levels_put(const specdec__levels *m, specdec__context *c, const specdec__proposal *p,
                                 const int32_t *candidates, int from, int count)
 {
@@ -48979,7 +48998,7 @@ static void specdec__levels_put(const specdec__levels *m, specdec__context *c, c
     }
 }
 
-/* Refuses a model of another vocabulary than the target's. */
+/* Checks that a model has the target's vocabulary. */
 static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
                                                  specdec_error *error)
 {
@@ -48992,7 +49011,7 @@ static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, cons
                          different);
 }
 
-/* Takes what a drafter of a model needs for all that. */
+/* Takes the memory of a drafter by levels. */
 static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
@@ -49016,13 +49035,13 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
 }
 
-/* What a level reads, in bytes of weights, with all rows of the output matrix. */
+/* Bytes of weights that a level uses, with all rows of the output matrix. */
 static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
 
-/* The same in levels of the target; less where there is a short vocabulary. */
+/* The cost of a level in plain steps, by bytes of weights; less with a short vocabulary. */
 static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
 {
     const specdec__levels *m = (const specdec__levels *)d->state;
@@ -49033,7 +49052,7 @@ static double specdec__levels_cost(const specdec__drafter *d, const specdec__mod
     return bytes / (double)target->weight_bytes;
 }
 
-/* Takes a short vocabulary for a drafter that runs a context, where that may pay, or was asked for. */
+/* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
 static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
                                        specdec__arena *arena)
 {
@@ -49066,21 +49085,21 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A model reads no text that is longer than what it was trained on: of a longer one its first tokens and the last ones,
-   as if nothing were between them. The attention sinks of StreamingLLM (Xiao et al. 2024, arXiv 2309.17453); the last
-   ones are read anew, half a window at a time, so each has the place that it has in the window. */
-#define SPECDEC__DRAFT_SINKS 16
+/* The draft model's cache holds no more tokens than it was trained with. Of a longer sequence it holds the first tokens
+   (the attention sinks of StreamingLLM: Xiao et al. 2024, arXiv 2309.17453) and the last ones, as if they followed each
+   other. When the window is full, its second half is prefilled again, at new positions. */
+#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
 
 typedef struct specdec__draft_model {
     specdec__levels levels;
-    specdec__view *views; /* (texts, then kept sequences) */
-    int *skipped;         /* (the same): tokens of the text between the sinks and those behind them */
+    specdec__view *views; /* (sequences, then kept ones) */
+    int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
     specdec__context context;
-    int window;           /* tokens that it reads, at most */
+    int window;           /* tokens of a sequence in the cache, at most */
     int threads;          /* that it has buffers for */
 } specdec__draft_model;
 
-/* Leaves out so many more tokens behind the sinks that the first count tokens of a text fit the window. */
+/* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
 static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
@@ -49091,7 +49110,8 @@ static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count
     specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
 }
 
-/* Runs the first count tokens of a text, those that it reads, through the model. wanted: the last one's logits. */
+/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last
+   one. */
 static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at, const int32_t *text, int count,
                                                 int wanted, specdec_error *error)
 {
@@ -49108,7 +49128,7 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
                   : specdec__forward_text(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
-/* Runs committed text through the draft model, so that its cache holds all of it that fits. */
+/* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
 static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -49143,15 +49163,16 @@ static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *
     specdec__view_commit(&m->views[p->at], &m->context.kv, kept, i);
 }
 
-/* Adds a number to path[n], rising. */
-static void specdec__draft_insert(int *path, int n, int number)
+/* Inserts a number into path[n], rising. */
+static void specdec__draft_insert_number(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
     path[n] = number;
 }
 
-/* Nodes that nobody wants any more keep their numbers and places until half of these are taken. */
+/* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
+   all slots are taken, then they are dropped. */
 static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -49165,7 +49186,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     specdec__levels_reroot(&m->levels, p, root);
     for (i = 1; i < p->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
     for (i = 1; i < p->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);
@@ -49224,7 +49245,8 @@ static specdec_result specdec__draft_model_read(specdec__drafter *d, specdec__pr
     return specdec__draft_model_text(m, p->at, p->text, count, 0, error);
 }
 
-/* Tokens of text that it may read: as it was trained, less a tree. Texts no longer than that it reads whole. */
+/* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
+   that is not longer is held whole. */
 static int specdec__draft_model_window(const specdec__model *model, const specdec__draft_setup *setup)
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
@@ -49255,7 +49277,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     places = room.views + room.kept;
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
     room.tree = room.most;
-    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
+    room.nodes += room.views * room.most; /* a tree may be stored behind each sequence until its next one */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
@@ -49298,19 +49320,19 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What drafters have in common that need the target's state behind the token before the root, and no cache. Their state
-   begins with this. */
+/* The common part of drafters that need the target's hidden state behind the token before the root, and no cache. Their
+   state begins with it. */
 typedef struct specdec__draft_last {
     specdec__levels levels;
-    int width;    /* of a state */
-    float *state; /* (texts, width): the target's behind a token of each text */
-    int *known;   /* (texts): the number of that token; -1: there is none */
+    int width;    /* of a hidden state */
+    float *state; /* (sequences, width): the target's, behind the last token of each sequence that was run */
+    int *known;   /* (sequences): the index of that token; -1: there is none */
 } specdec__draft_last;
 
 typedef struct specdec__draft_heads {
     specdec__draft_last last;
     specdec__heads heads;
-    float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
+    float *inner; /* (1 + tree size, stride of the heads' states): states of the root, and of candidates in order */
 } specdec__draft_heads;
 
 static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
@@ -49335,7 +49357,7 @@ static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int l
     memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
 }
 
-/* The state behind the token before the root. */
+/* Whether the target's hidden state behind the token before the root is stored. */
 static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_last *m = (const specdec__draft_last *)d->state;
@@ -49356,7 +49378,7 @@ static specdec_result specdec__draft_last_follow(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-/* Takes room for the states, and for what levels need. */
+/* Takes the memory for the hidden states, and for levels. */
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
@@ -49373,7 +49395,7 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
-/* Runs a level whose inputs lie in heads.input, and keeps the states, which get the places from `from` on. */
+/* Runs a level whose inputs are in heads.input, and stores its states from index `from` on. */
 static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int level, const int32_t *tokens, int from,
                                                  int count, specdec_error *error)
 {
@@ -49385,7 +49407,7 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
     return result;
 }
 
-/* The target's state becomes the input of a level of one row. */
+/* Sets the input of a level of one row to the target's hidden state. */
 static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
 {
     memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
@@ -49401,7 +49423,7 @@ static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const spec
     return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
 }
 
-/* Heads that do not follow each other say the same behind all candidates of a level. */
+/* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
 static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__proposal *p,
                                                const int32_t *candidates, int from, int count, specdec_error *error)
 {
@@ -49468,30 +49490,30 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
  *
  *
- * EAGLE-3, and blocks of the target's own files that predict (MTP). A pair is the target's state behind a token, and
- * the token behind that: the layer predicts the next one. Where pairs begin with the first token, the state before it
- * is zeros. Pairs of the text are run once their states have been heard of, so the cache holds nothing but what a run
- * over the whole text would put there; behind the root, the layer's own states stand for the target's.
+ * EAGLE-3, and NextN blocks in the target's own files (MTP). A pair is the target's hidden state behind a token, and
+ * the next token: from it the layer predicts the token after that. Where pairs begin with the first token, the hidden
+ * state before it is zeros. Pairs of a sequence are run once their hidden states were received, so the cache holds what
+ * a run over the whole sequence would give; behind the root, the layer's own states replace the target's.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STATES 32 /* of a text that are kept: most wait until there is something to draft */
+#define SPECDEC__DRAFT_STATES 32 /* hidden states of a sequence that are stored until their pairs are run, at most */
 
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* pairs that have been run */
+    specdec__view view; /* keys of the pairs that were run */
     float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
                            none, of a kept sequence */
-    int from, count;    /* from <= view.length <= from + count: all pairs whose states were heard of */
+    int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
 } specdec__draft_pairs;
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *sequences; /* (texts, then kept sequences) */
+    specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     float *reads;                /* (tree size, specdec__forward_read_stride): such states, where a step reads them as
                                     the target's; NULL: they are its residual stream at once */
-    int lead;                    /* pairs before the first state that the target has */
+    int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
     specdec__context context;
 } specdec__draft_layer;
 
@@ -49500,13 +49522,13 @@ static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int plac
     return m->inner + (size_t)place * (size_t)m->context.model->embedding;
 }
 
-/* The pair that predicts what follows the last of so many tokens of a text. */
+/* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
 static int specdec__draft_layer_root(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->lead, 0);
 }
 
-/* States are heard of anew, from that of the pair behind those that have been run. */
+/* Stores hidden states anew, beginning with that of the first pair which was not run. */
 static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
@@ -49517,8 +49539,8 @@ static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec_
     t->count = 1;
 }
 
-/* Keeps the states of count nodes that have just been run, from this place on: the last ones of the step, which had
-   their logits. */
+/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place`
+   on. */
 static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
@@ -49531,7 +49553,7 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, 
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of a text before number `end`; for the logits of the last, if they are wanted. */
+/* Runs the pairs of a sequence before index `end`; wanted: with the logits of the last one. */
 static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                 int wanted, specdec_error *error)
 {
@@ -49543,7 +49565,7 @@ static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at,
     return specdec__forward_text(&m->context, &t->view, text + 1 - m->lead, end, m->context.most, &rows, NULL, error);
 }
 
-/* The trial asks before anything was heard: of states of zeros. */
+/* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
 static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -49583,7 +49605,8 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     return result;
 }
 
-/* The state behind the last token that is left is needed again, unless it is kept. */
+/* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
+   is stored. */
 static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -49614,7 +49637,7 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
-/* Whether the root's state is kept, and all before it have been heard of. */
+/* Whether the hidden state of the root's pair is stored, and all before it were received. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -49631,8 +49654,8 @@ static int specdec__draft_layer_followed(const specdec__drafter *d, int at)
     return m->sequences[at].from + m->sequences[at].count - m->lead;
 }
 
-/* Forgets states of pairs that have been run, but the last of them; if there is none, all are run first whose tokens
-   are known. */
+/* Makes room for states: drops those of pairs that were run, except the last. If there are none, runs all pairs whose
+   tokens are known first. */
 static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
@@ -49652,7 +49675,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
     return SPECDEC_OK;
 }
 
-/* Keeps the states that are new. A text some of whose states were missed is not drafted for, until it is cut. */
+/* Stores the hidden states that are new. A sequence of which states were missed is not drafted for until it is cut. */
 static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
@@ -49679,7 +49702,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
     return SPECDEC_OK;
 }
 
-/* Does a model read the states of this target? */
+/* Checks that a model uses hidden states of this target. */
 static specdec_result specdec__draft_layer_check(const specdec__model *m, const specdec__model *target,
                                                  specdec_error *error)
 {
@@ -49717,7 +49740,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->lead = model->reads.joined;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
+    room.nodes += room.views * ((int)size + m->lead); /* a tree is stored behind each sequence until it is drafted for
                                                              again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
@@ -49764,9 +49787,9 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_assistant: an assistant as a drafter: layers that read the target's own keys and values.
  *
  *
- * Gemma 4's. Of token p and what stands for the target's state behind token p - 1 it makes the logits of token p + 1
- * and what stands for the state behind token p. All its queries, in whatever level, have the position of the root,
- * which is the first that the target has no key of.
+ * Gemma 4's assistants. Input: token p and the target's hidden state behind token p - 1; output: the logits of token p
+ * + 1, and a state that replaces the target's behind token p, for the next level. Queries of all levels have the
+ * position of the root, the first one of which the target has no key.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -49774,14 +49797,14 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__draft_assistant {
     specdec__draft_last last;
     const specdec__context *target;
-    float *inner;   /* (1 + tree size, stride of states): what stands for the state behind the root, behind candidates
+    float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
     float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
-    int place, n;   /* of the level under way: where its states go, and how many they are */
-    /* where centroids tell which tokens have logits; else NULL */
+    int place, n;   /* of the current level: index of its first state, and number of states */
+    /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
     float *row;     /* (threads, embedding): a row of the output */
-    specdec_candidate *nearest; /* (tree size, centroids that are looked at): those of rows; -1: none */
+    specdec_candidate *nearest; /* (tree size, nearest centroids): of each row; -1: none */
     specdec__context context;
 } specdec__draft_assistant;
 
@@ -49790,7 +49813,7 @@ static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
-/* Row i of a level: the target's embedding of a token, and behind it a state. */
+/* Sets row i of a level's input: the target's embedding of a token, and a hidden state. */
 static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int32_t token, const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
@@ -49802,7 +49825,8 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* The sum of products of two rows (count, a multiple of 8). Canonical: eight partial sums, then in order. */
+/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
+   order. */
 static float specdec__draft_assistant_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
@@ -49816,7 +49840,7 @@ static float specdec__draft_assistant_product(const float *a, const float *b, in
     return sum;
 }
 
-/* The logits of row i's tokens of its k-th nearest centroid, or none of them any more. */
+/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them to -infinity again. */
 static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
 {
     const specdec__context *c = &m->context;
@@ -49839,7 +49863,8 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
     }
 }
 
-/* A thread's share of the logits of a level by its logits of centroids, which lie where those of tokens would. */
+/* A thread's part of a level's logits: for the tokens of the nearest centroids, whose logits lie where those of tokens
+   would. */
 static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
@@ -49859,7 +49884,7 @@ static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thr
             specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
 }
 
-/* A thread's share of the states that a level makes of its last norm, and of logits that centroids choose. */
+/* A thread's part of a level: the states behind its last norm, and the logits of the nearest centroids' tokens. */
 static void specdec__draft_assistant_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
@@ -49875,7 +49900,7 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
         specdec__draft_assistant_narrow(m, thread);
 }
 
-/* Runs n rows that have been put, behind the text of a proposal; their states get the places from `place` on. */
+/* Runs the n rows of a level behind the tokens of a proposal; their states are stored from index `place` on. */
 static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
                                                      int n, specdec_error *error)
 {
@@ -49886,7 +49911,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
     int i;
 
     for (i = 0; i < n; i++) {
-        c->tokens[i] = 0; /* its embedding is not looked at */
+        c->tokens[i] = 0; /* its embedding is not used */
         c->parents[i] = -1;
     }
     c->reads = m->reads;
@@ -49901,7 +49926,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
                : SPECDEC_OK;
 }
 
-/* Nothing can be said before the target has keys: in the trial. */
+/* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
 static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
                                                      specdec_error *error)
 {
@@ -49929,7 +49954,7 @@ static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const sp
     return specdec__draft_assistant_level(m, p, 1 + from, count, error);
 }
 
-/* The last state, and all keys before the root. */
+/* Whether the target's hidden state before the root and its keys before the root are there. */
 static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].view;
@@ -49937,7 +49962,7 @@ static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int
     return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
 }
 
-/* Does a model read the keys of this target? */
+/* Checks that an assistant fits the target's keys. */
 static specdec_result specdec__draft_assistant_check(const specdec__model *m, const specdec__model *target,
                                                      specdec_error *error)
 {
@@ -49966,7 +49991,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     return SPECDEC_OK;
 }
 
-/* What centroids need; without them, rows of a short vocabulary, where that may pay. */
+/* Takes memory for logits by centroids, or else for a short vocabulary, where that may pay. */
 static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
                                           specdec__arena *arena)
 {
@@ -50033,42 +50058,44 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_block: blocks of tokens, drafted in one pass, as a drafter: DFlash, DFlash2, DSpark.
  *
  *
- * Layers run over a block, the root and masks behind it, whose tokens see the keys of the whole text and each other.
- * The text's keys are made of the target's states behind each token, as soon as these are heard of; those of a block
- * are given up with it. A row of the block says which token stands at its place: one level of a tree each, by itself
- * (DFlash) or behind the token before it (DSpark, DFlash2), so that second choices are branches.
+ * The layers run over a block: the root, and masks behind it, whose tokens attend to each other and to the keys of the
+ * whole sequence. The sequence's keys are computed from the target's hidden state behind each token, as soon as it is
+ * received; keys of a block are dropped with the block. Each row of the block gives the logits of one level of the
+ * tree, independent of the other levels (DFlash) or behind each token of the level before (DSpark, DFlash2), so that
+ * the tree branches.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_block {
     specdec__levels levels;
-    specdec__view *views; /* (texts, then kept sequences): keys of tokens whose states were heard of */
+    specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
     float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
-    float *rows;          /* (tree size, vocab): logits behind a token; NULL: those of the block do */
-    float *narrow;        /* (output rows): of one of them */
+    float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
+    float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
     float *row;           /* (rank or embedding + rank): a row of a table */
     float *trust;         /* (tree size): of rows */
     specdec_candidate *best; /* (block, candidates): of rows, best first */
     int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of a product under way: what it is of, and how many rows */
+    int place, n;         /* of the current product: index of its row of the block, and number of tokens */
     specdec__context context;
 } specdec__draft_block;
 
-/* Row number i of those that the drafts begin with: its logits. */
+/* The logits of row i of the block, of one level; tokens behind it may still change them
+   (specdec__draft_block_behind). */
 static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
-/* A row of a table of weights becomes floats. */
+/* Dequantises a row of a table of weights. */
 static void specdec__draft_block_look_up(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
 
-/* The row of a table with as many rows as the output, or the vocabulary, that stands for a token; -1: there is none. */
+/* The row of a token in a table that has as many rows as the output or the vocabulary; -1: there is none. */
 static int specdec__draft_block_find(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
 {
     const specdec__model *model = m->context.model;
@@ -50093,7 +50120,7 @@ static float specdec__draft_block_product(const float *a, const float *b, int co
 
 /* --- DSpark ------------------------------------------------------------------------------------------------------- */
 
-/* A thread's share of what tokens add to rows. */
+/* A thread's part of the products by which DSpark adds to logits what a token contributes to those behind it. */
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -50108,7 +50135,7 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* How far row i of the block is to be trusted behind a token whose row of markov_in this is. */
+/* DSpark's estimate that row i of the block is right behind a token, whose row of markov_in is `before`. */
 static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
@@ -50122,7 +50149,7 @@ static float specdec__draft_block_trust(const specdec__draft_block *m, int i, co
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* Row i of the block behind each of tokens[n]. */
+/* DSpark: the logits of row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                   specdec_error *error)
 {
@@ -50156,7 +50183,7 @@ static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i
 
 /* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
 
-/* A thread's share of what the selector makes of the block's states. */
+/* A thread's part of the products of DFlash2's selector with the block's hidden states. */
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -50171,7 +50198,7 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* The candidates of n rows of the block. */
+/* DFlash2: the candidates of n rows of the block. */
 static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
@@ -50187,7 +50214,7 @@ static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n
     return SPECDEC_OK;
 }
 
-/* Row i of the block behind each of tokens[n]: its candidates alone have logits. */
+/* DFlash2: the logits of row i of the block behind each of tokens[n]; all tokens but the row's candidates have none. */
 static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
@@ -50225,7 +50252,7 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Row i of those that the drafts begin with becomes the rows of what stands behind each of tokens[n]. */
+/* Sets the levels' rows to row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                   specdec_error *error)
 {
@@ -50239,7 +50266,7 @@ static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the text of a proposal, for as many of its rows as the tree may have levels. */
+/* Runs a block behind the tokens of a proposal, for as many rows as the tree may have levels. */
 static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
                                                 specdec_error *error)
 {
@@ -50263,7 +50290,7 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
 }
 
-/* In the trial nothing was heard: the block is the whole text. */
+/* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
 static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -50315,8 +50342,8 @@ static int specdec__draft_block_followed(const specdec__drafter *d, int at)
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Makes keys of the states that are new. A text some of whose states were missed is not drafted for, until it is
-   cut. */
+/* Computes keys of the hidden states that are new. A sequence of which states were missed is not drafted for until it
+   is cut. */
 static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
@@ -50345,7 +50372,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     return result;
 }
 
-/* What rows behind tokens need. */
+/* Takes the memory for rows of logits behind tokens. */
 static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
@@ -50434,7 +50461,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Leaves out of a tree that was proposed what a constraint forbids, and what lies behind that. */
+/* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
 static void specdec__draft_ngram_obey(specdec__proposal *p)
 {
     int32_t now[SPECDEC__MAX_TREE];
@@ -50457,7 +50484,7 @@ static void specdec__draft_ngram_obey(specdec__proposal *p)
     p->tree.n = n;
 }
 
-/* The likeliest continuations of the text by what it and the others hold already. */
+/* Proposes the most probable continuations of the sequence, by n-grams of all sequences. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -50480,7 +50507,7 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     return result;
 }
 
-/* Learns from a token that was chosen behind text[length] how much each source can be trusted. */
+/* Updates the trust in each source of n-grams from a token that was chosen behind text[length]. */
 static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_reader *reader,
                                        specdec__ngram_place *place, const int32_t *text, int length)
 {
@@ -50491,7 +50518,7 @@ static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_rea
     reader->streak_at = length + 1;
 }
 
-/* Keeps what the target found likely at a node, if that was computed. */
+/* Stores the target's most probable tokens at a node, if its logits were computed. */
 static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
                                          const specdec__verified *j, int node)
 {
@@ -50500,7 +50527,7 @@ static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__n
                               j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
-/* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
+/* Learns from the tokens of a step, and stores the target's most probable tokens behind every node, accepted or not. */
 static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -50573,7 +50600,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
 }
 
-/* By what a file of what was seen is known to be for this vocabulary: a hash of its tokens' texts. */
+/* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
 static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
 {
     uint64_t hash = SPECDEC__HASH;
@@ -50601,7 +50628,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The tokens behind the text about which the constraint leaves no choice: a chain that is certain. */
+/* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
 static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     int length = p->count;
@@ -50631,28 +50658,28 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_recall: two levels: the target with a small cache, for which another drafter drafts.
  *
  *
- * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
- * them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
- * level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it.
+ * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache draft a chain; a draft
+ * model with a short window, or n-grams, draft trees that this small cache verifies (the first level). Both levels use
+ * the same noise, so the chain is what the small cache alone would decode: a draw from its distribution.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
-#define SPECDEC__RECALL_WINDOW 256 /* tokens of text that its draft model reads */
-#define SPECDEC__RECALL_SHARE 8    /* of the context, that is kept if the caller does not say */
-#define SPECDEC__RECALL_LEAST 64   /* tokens that are kept then */
+#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the first level's draft model uses */
+#define SPECDEC__RECALL_SHARE 8    /* the small cache holds the context's tokens divided by this, by default */
+#define SPECDEC__RECALL_LEAST 64   /* tokens of the small cache by default, at least */
 
 typedef struct specdec__draft_recall {
     specdec__levels levels;
     specdec__retrieval cache;
     specdec__drafter inner;    /* drafts for the small cache */
-    specdec__proposal p;       /* with this, for one text after the other */
+    specdec__proposal p;       /* of `inner`, for one sequence after the other */
     specdec_sampling sampling; /* of the first level */
-    int nodes;                 /* of its trees */
+    int nodes;                 /* of the first level's trees */
 } specdec__draft_recall;
 
-/* The first n nodes of the best tree of 8 for a middling acceptance. */
+/* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
 static void specdec__draft_recall_tree(specdec_tree *tree, int n)
 {
     static const signed char parents[SPECDEC__RECALL_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
@@ -50662,8 +50689,8 @@ static void specdec__draft_recall_tree(specdec_tree *tree, int n)
         specdec__tree_put(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* What the first level's drafter proposes behind a chain of so many tokens becomes a step of the small cache, as far as
-   the chain has places behind it. */
+/* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
+   deeper than the chain may still grow. */
 static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__proposal *p, int done,
                                                 specdec_error *error)
 {
@@ -50694,7 +50721,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     return specdec__forward(c, &batch, error);
 }
 
-/* Walks the first level's tree: each token that the small cache chooses is the next of the chain, of which *done are
+/* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
    there. */
 static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__proposal *p, int *done)
 {
@@ -50780,7 +50807,7 @@ static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t
         m->inner.kind->truncate(&m->inner, at, text, 0);
 }
 
-/* A level is a step of the target with few keys, for two tokens or so. */
+/* The cost of a level: a step of the target with few keys, for about two tokens. */
 static double specdec__draft_recall_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -50794,7 +50821,7 @@ static int specdec__draft_recall_ready(const specdec__drafter *d, int at, int co
     return specdec__retrieve_pays(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* The drafter of the first level: the draft model, if there is one, else n-grams. */
+/* Makes the drafter of the first level: the draft model if the configuration has one, else n-grams. */
 static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, const specdec__drafter *d,
                                                   const specdec__draft_setup *setup, specdec__arena *arena,
                                                   specdec_error *error)
@@ -51472,7 +51499,7 @@ SPECDEC__FOR_SPEED
  *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
-#define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__TEXT_ROOM 1024   /* bytes of a decoded token beyond the vocabulary's longest token */
 #define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
 #define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
 
@@ -51643,8 +51670,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0: neither.
-   */
+/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0:
+   neither. */
 static int specdec__stream_logprobs(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -51677,8 +51704,8 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* The constraint that settings give the next token: within a call of a tool settings.calls, else settings.constraint.
-   */
+/* The constraint that settings give the next token: within a call of a tool settings.calls, else
+   settings.constraint. */
 SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
@@ -52880,8 +52907,8 @@ typedef struct specdec__source_keys {
     int at;                /* its index to drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
-/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept one.
-   */
+/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept
+   one. */
 static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
@@ -52905,8 +52932,8 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     }
 }
 
-/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and values.
-   */
+/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and
+   values. */
 static void specdec__engine_share(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
@@ -53039,8 +53066,8 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's children.
-   */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's
+   children. */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -53285,7 +53312,7 @@ static void specdec__engine_time_reading(specdec__engine *e)
     e->target.columns.values = e->target.h;
     for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
         slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
-        slices.at = i / m->layers;
+        slices.index = i / m->layers;
         slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
         specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
@@ -53633,8 +53660,8 @@ static int specdec__engine_slide_count(const specdec *t)
     return others / 2;
 }
 
-/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides back.
-   */
+/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides
+   back. */
 static void specdec__engine_save_forks(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
@@ -54072,8 +54099,8 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
     return tokens;
 }
 
-/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this step.
-   */
+/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this
+   step. */
 static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;
@@ -54241,7 +54268,7 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
 /* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
    target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
 static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
-                                 double anew)
+                                     double anew)
 {
     const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
     specdec_tree tree = p->tree; /* its arrays are the lane's; n is the size when the step began */
@@ -54347,7 +54374,7 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
 
 /* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
    constraint. */
-static int specdec__ahead_applies(const specdec__engine *e)
+static int specdec__ahead_is_possible(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
            specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
@@ -54357,7 +54384,7 @@ static int specdec__ahead_applies(const specdec__engine *e)
 /* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
 static int specdec__ahead_may_choose(const specdec__engine *e)
 {
-    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_applies(e);
+    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
 
 /* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
@@ -54377,7 +54404,7 @@ static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune
 static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
-    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_applies(e);
+    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_is_possible(e);
 
     a->probe = applies && a->probe;
     a->active = applies && (e->config.async || a->mode || a->probe);
@@ -54388,8 +54415,8 @@ static void specdec__ahead_begin_step(specdec__engine *e)
         specdec__ahead_drop(a->sequence, a->copied);
 }
 
-/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own time.
-   */
+/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own
+   time. */
 static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
     const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
@@ -54430,8 +54457,8 @@ static int specdec__ahead_may_be_faster(const specdec__ahead *a)
     return a->slowdown > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster mode.
-   */
+/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster
+   mode. */
 static void specdec__ahead_choose_mode(specdec__ahead *a)
 {
     if (!a->trial) {
@@ -55445,14 +55472,14 @@ SPECDEC__FOR_SIZE
 /* Whether several runs of a sequence may be on their way in this step: it decodes alone, with coupled verification, and
    no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with one run measures the
    time without load, then prefilling continues. */
-static int specdec__pipe_applies(const specdec__engine *e)
+static int specdec__pipe_is_possible(const specdec__engine *e)
 {
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
         if (e->drafters[i].kind->follow)
             return 0;
-    return e->pipe && !e->waiting_count && specdec__ahead_applies(e);
+    return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
 /* times[1..PIPE_NODES]: cost of a run by its nodes, in seconds of its slowest stage. Time above that of one node counts
@@ -55577,7 +55604,7 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
         for (at = i; at > root;)
             at = p->tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
@@ -55886,7 +55913,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     specdec__step s;
     int act;
 
-    s.several = SPECDEC__PIPE && specdec__pipe_applies(e);
+    s.several = SPECDEC__PIPE && specdec__pipe_is_possible(e);
     s.act = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;
@@ -55964,18 +55991,18 @@ SPECDEC__FOR_SPEED
  * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
  *     several ranks. Compiled in with SPECDEC_CLUSTER.
  *
- * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
- * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
- * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
- * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends those of the wanted rows back to rank 0, which has the output head. States of recurrent layers lie
- * where these do, and every rank has the books of all: a run that is begun changes them in the same way on all ranks,
- * wherever it ends, so each is told of it, cancelled or not.
+ * Rank 0 keeps the tables of the target's cache, whether it has layers or not: the pages of each view, and what is
+ * reserved. All changes of them travel from rank to rank as orders, in one sequence with the runs. So the tables of all
+ * ranks are equal at each point of that sequence, and each rank can check what it receives. A run's activations are
+ * rows of F32, the same numbers that the next layer would get on one machine, so logits have the same bits. The last
+ * rank sends those of the wanted rows to rank 0, which has the output head. States of recurrent layers are stored on
+ * the ranks of these layers, but every rank has the tables of all: a run changes them in the same way on all ranks when
+ * it begins, cancelled or not.
  *
- * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
- * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
- * position, no distribution travels; what comes late, or is wrong, costs guesses and no text. When that rank is lost,
- * the others go on without it.
+ * A rank may have the draft model alone. Rank 0 sends it the tokens of sequences and their sampling; it sends draft
+ * tokens when it has them, each with a share in 8 bits, and rank 0 does not have to wait for them. As noise is a
+ * function of seed and position, no distribution is sent; late or wrong draft tokens cost time but do not change the
+ * decoded tokens. When that rank is lost, the others continue without it.
  *
  * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
  * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
@@ -55989,11 +56016,11 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
 #define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
-#define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_TOKENS 64   /* tokens of a sequence in one message to the draft rank, at most */
 #define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
 #define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
-#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
+#define SPECDEC__REMOTE_DRAFTS 2048 /* draft tokens that rank 0 stores, for each of the first few sequences */
+#define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* children of a draft token, at most */
 
 enum {
     SPECDEC__WIRE_SIGN, /* the magic number */
@@ -56040,39 +56067,39 @@ enum {
 
 enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
 
-/* What the draft rank thinks may follow. */
-typedef struct specdec__guess {
-    uint32_t number; /* of all its guesses; 0: none */
-    uint32_t first;  /* number of its first child, whom the others follow */
+/* A draft token of the draft rank, on rank 0. */
+typedef struct specdec__remote_draft {
+    uint32_t number; /* serial number of the draft token; 0: none */
+    uint32_t first;  /* number of its first child; the other children have the next numbers */
     int32_t token;
-    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
-} specdec__guess;
+    unsigned char share, count; /* share: of 255, among siblings; count: of children, once they have arrived */
+} specdec__remote_draft;
 
-/* What the draft rank knows of a text, and what it thinks follows. */
-typedef struct specdec__guessed {
+/* What rank 0 has sent the draft rank of a sequence, and the draft tokens that have arrived. */
+typedef struct specdec__remote_sequence {
     uint32_t epoch;
-    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
-    double told_at;      /* by the clock: the last of them */
+    int told, news;      /* tokens that were sent; 1: the epoch was not sent yet */
+    double told_at;      /* clock, seconds: when the last token was sent */
     uint32_t sampling[SPECDEC__GUESS_SAMPLING];
-    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
+    uint32_t root;       /* number of the draft token that is the sequence's token number count - 1 */
     int count;           /* 0: there is none */
-} specdec__guessed;
+} specdec__remote_sequence;
 
 /* A run that rank 0 has sent, and that was not answered or not taken yet. */
 typedef struct specdec__wire_flight {
     uint32_t run;
     int rows;              /* wanted */
     int cancelled, back;
-    int left;              /* nobody waits for its rows any more: it goes when it is back */
-    double longest;        /* seconds that the slowest stage took; once it is back */
+    int left;              /* 1: its rows are not awaited; it is removed when it returns */
+    double slowest_seconds; /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
 
 /* How far another rank is, as it has said in ALIVE. */
 typedef struct specdec__wire_progress {
     uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
-    uint32_t sent;       /* messages to this rank that are not urgent */
-    int started;         /* it has loaded its model */
+    uint32_t sent;       /* messages to this rank, without urgent ones */
+    int started;         /* 1: it has loaded its model */
 } specdec__wire_progress;
 
 /* A rank and those it talks to. */
@@ -56087,42 +56114,42 @@ typedef struct specdec__link {
     int words, most_words;     /* of orders in out, and at most */
     uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
     int drafter;               /* the rank that has the draft model alone; 0: there is none */
-    int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
-    int loaded;                /* this rank has its model */
-    const specdec_hooks *hooks; /* whose log hears of that */
+    int met, lost;             /* 1: rank 0 has found all ranks; 1: the draft rank is lost, 2: and was told so */
+    int loaded;                /* 1: this rank has loaded its model */
+    const specdec_hooks *hooks; /* for the log */
     uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
-    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
-    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
-    int guess_count, fresh;    /* fresh: some have come since that was looked at */
-    uint32_t guess_next;       /* number behind those that have come */
-    double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
-    double guessed_at;         /* by the clock: the last ones */
+    specdec__remote_sequence *guessed; /* (view_count) on rank 0, if there is one */
+    specdec__remote_draft *guesses; /* (guess_count) by the last digits of their numbers */
+    int guess_count, fresh;    /* fresh: 1: some have arrived since the last look */
+    uint32_t guess_next;       /* number behind those that have arrived */
+    double late, pace;         /* seconds from sending a token to the first draft tokens behind it; between arrivals */
+    double guessed_at;         /* clock, seconds: of the last arrival */
     uint32_t run;              /* number of the last run */
     uint32_t cancelled[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
     int stop;                  /* cancel flag of a run for others */
-    int nodes, flown;          /* nodes that the next run may go on from, and their view */
+    int nodes, flown;          /* nodes from which nodes of the next run may descend; number of their view */
     int ended;
     specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
-    int flight_count, flying;  /* flying: runs are not waited for */
-    int renumbers;             /* the next commit numbers so many nodes anew */
-    uint32_t done;             /* by rank 1: runs */
-    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
-    double longest;            /* seconds of the run on the slowest rank so far */
+    int flight_count, flying;  /* flying: 1: several runs may be on their way */
+    int renumbers;             /* how many nodes the next commit renumbers */
+    uint32_t done;             /* runs that rank 1 has computed */
+    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; clock: when rank 1 is expected to be free */
+    double slowest_seconds;    /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
-    double begun;              /* by the clock: since when the others are listened to */
+    double begun;              /* clock, seconds: since when messages are received */
     specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
     uint32_t layer;            /* of this rank: see ALIVE */
-    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    double waited, waited_at;  /* seconds without progress of the awaited run; clock: the last wait */
     int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
     int **cancels;             /* (view_count) the same for the sequences of rank 0 */
     int *caller;               /* and for the one that waits for the step under way; NULL: none does */
-    int ready;                 /* ranks that are, */
-    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
-    specdec_error failed;      /* why nothing goes on any more */
+    int ready;                 /* number of ranks that are ready */
+    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* by rank: 1: it is ready */
+    specdec_error failed;      /* the error that has ended the cluster */
     double working;            /* seconds */
     int64_t runs, run_nodes, kept_nodes;
     struct specdec__ranks *ranks;     /* the lane of rank 0 */
-    struct specdec__guesser *guesser; /* what a rank has that only drafts */
+    struct specdec__draft_rank *guesser; /* the state of a rank that only drafts; NULL: this rank does not */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
@@ -56354,7 +56381,7 @@ SPECDEC__FOR_SIZE
 
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
-/* The rank with layers that is so many, 1 or -1, from a rank. */
+/* The next (step 1) or previous (step -1) rank with layers, from a rank. */
 static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
 {
     return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
@@ -56368,7 +56395,7 @@ static int specdec__link_last(const specdec__link *link)
 
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
 
-/* Nothing goes on any more: all ranks are told why, which link->failed says. */
+/* Ends the cluster with the error link->failed, and sends it to all ranks. */
 static void specdec__link_give_up(specdec__link *link)
 {
     SPECDEC__STORE(&link->stop, 1);
@@ -56377,9 +56404,9 @@ static void specdec__link_give_up(specdec__link *link)
 
 static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
 
-/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
-   do. */
-static int specdec__link_lose(specdec__link *link, int rank, const char *why)
+/* If `rank` is the draft rank, and the cluster has begun, continues without it, and tells it so. Returns whether it
+   does. */
+static int specdec__link_lose_rank(specdec__link *link, int rank, const char *why)
 {
     const int own = specdec__link_rank(link);
 
@@ -56396,7 +56423,7 @@ static int specdec__link_lose(specdec__link *link, int rank, const char *why)
     return 1;
 }
 
-/* Sends a message, of whose header the rest is filled in. */
+/* Sends a message; fills in its header. */
 static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
                                int floats)
 {
@@ -56413,14 +56440,14 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
     if ((link->lost == 2 && to == link->drafter) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
-        specdec__link_lose(link, to, "it cannot be reached"))
+        specdec__link_lose_rank(link, to, "it cannot be reached"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
                   specdec__link_rank(link));
     specdec__link_give_up(link);
 }
 
-/* Sends an urgent message of up to two words, or with a text, to a rank. */
+/* Sends an urgent message to a rank, with up to two words or a string. */
 static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT];
@@ -56434,7 +56461,7 @@ static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+/* Sends ALIVE to a rank: the progress of this rank. To rank 0 READY instead, until rank 0 has answered. */
 static void specdec__link_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
@@ -56446,7 +56473,7 @@ static void specdec__link_alive(specdec__link *link, int to)
                              loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
 }
 
-/* The same to all others. */
+/* Sends ALIVE to all other ranks. */
 static void specdec__link_alive_all(specdec__link *link)
 {
     int i;
@@ -56456,7 +56483,7 @@ static void specdec__link_alive_all(specdec__link *link)
             specdec__link_alive(link, i);
 }
 
-/* An urgent message to all others whom it concerns. */
+/* Sends an urgent message to all other ranks that need it. */
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
 {
     int i;
@@ -56466,17 +56493,17 @@ static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run
             specdec__link_urgent(link, i, kind, run, 0, text);
 }
 
-/* What a rank has sent makes no sense. */
+/* Ends the cluster with an error: a rank has sent a message that is not valid. */
 static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
 {
-    if (link->failed.code || specdec__link_lose(link, rank, what))
+    if (link->failed.code || specdec__link_lose_rank(link, rank, what))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
                   specdec__link_rank(link));
     specdec__link_give_up(link);
 }
 
-/* Notes that a run is cancelled: it ends between two layers, if it is under way. */
+/* Marks a run as cancelled; if this rank computes it, it ends between two layers. */
 static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
 {
     link->cancelled[run % SPECDEC__WIRE_FLIGHTS] = run;
@@ -56484,37 +56511,37 @@ static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
         SPECDEC__STORE(&link->stop, 1);
 }
 
-/* Another rank has given up. */
+/* Handles FAILED: another rank has ended with an error. */
 static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
 
-    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
+    if (link->failed.code || specdec__link_lose_rank(link, rank, "it has given up"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
     SPECDEC__STORE(&link->stop, 1);
 }
 
-/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
+/* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
+static void specdec__remote_draft_forget(specdec__remote_sequence *known)
 {
     known->epoch++;
     known->news = 1;
 }
 
-/* The guess with a number; NULL: it is not known, or not any more. */
-static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
+/* The draft token with a number; NULL: it is not stored, or was overwritten. */
+static specdec__remote_draft *specdec__remote_draft_at(const specdec__link *link, uint32_t number)
 {
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
 
     return number && guess->number == number ? guess : NULL;
 }
 
-/* A guess takes its place, in that of an old one. */
-static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
+/* Stores a draft token in its place in the ring, over an old one. */
+static void specdec__remote_draft_put(specdec__link *link, uint32_t number, uint32_t word)
 {
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
 
     memset(guess, 0, sizeof *guess);
     guess->number = number;
@@ -56522,58 +56549,58 @@ static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t wo
     guess->share = (unsigned char)(word >> 24);
 }
 
-/* One more time that something took; pauses count little. */
-static void specdec__guess_see(double *mean, double seconds)
+/* Adds a measured time to a mean; outliers count little. */
+static void specdec__remote_draft_see(double *mean, double seconds)
 {
     seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
     *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
 }
 
-/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
-static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
+/* Measures how long draft tokens that have just arrived took; begun: the sequence's count if they are the first behind
+   it, else 0. */
+static void specdec__remote_draft_time(specdec__link *link, const specdec__remote_sequence *text, int begun)
 {
     const double now = specdec__os_seconds();
 
     if (begun && begun == text->told)
-        specdec__guess_see(&link->late, now - text->told_at);
+        specdec__remote_draft_see(&link->late, now - text->told_at);
     if (!begun)
-        specdec__guess_see(&link->pace, now - link->guessed_at);
+        specdec__remote_draft_see(&link->pace, now - link->guessed_at);
     link->guessed_at = now;
 }
 
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
-   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
-   sense. */
-static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
+/* Stores draft tokens that have arrived. Those behind tokens that were dropped since, repeated ones and late ones are
+   ignored. If some were lost, the draft rank is asked to begin again. Returns 0 if the message is not valid. */
+static int specdec__remote_draft_hear(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
     const int view = specdec__wire_int(&in, 0, link->view_count - 1);
     const uint32_t epoch = specdec__wire_word(&in);
     const int begun = specdec__wire_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_word(&in);
-    specdec__guessed *text = &link->guessed[view];
+    specdec__remote_sequence *text = &link->guessed[view];
     const int late = (int32_t)(number - link->guess_next) < 0;
     const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
     int lost = 0;
 
     if (counts)
-        specdec__guess_time(link, text, begun);
+        specdec__remote_draft_time(link, text, begun);
     if (counts && begun) {
         text->root = number - 1;
         text->count = begun;
-        specdec__guess_put(link, text->root, 0);
+        specdec__remote_draft_put(link, text->root, 0);
     }
     while (!in.bad && in.left) {
         const uint32_t head = specdec__wire_word(&in), first = number;
         int children = (int)(head & 15);
-        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
+        specdec__remote_draft *parent = specdec__remote_draft_at(link, number - (head >> 4));
 
         in.bad |= !children || children > in.left || !(head >> 4);
         for (; !in.bad && children; children--, number++) {
             const uint32_t word = specdec__wire_word(&in);
 
             if (counts && parent)
-                specdec__guess_put(link, number, word);
+                specdec__remote_draft_put(link, number, word);
         }
         if (counts && parent && parent->number == first - (head >> 4)) {
             parent->first = first;
@@ -56583,13 +56610,13 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
     }
     link->guess_next = late ? link->guess_next : number;
     if (counts && lost)
-        specdec__guess_forget(text);
+        specdec__remote_draft_forget(text);
     link->fresh |= counts;
     return !in.bad;
 }
 
-/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
-   that says anything come to an end. */
+/* Handles ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so that a faulty
+   rank cannot make rank 0 wait for ever. */
 static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->progress[rank];
@@ -56608,7 +56635,7 @@ static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run
     link->waited = 0;
 }
 
-/* An urgent message has come. */
+/* Handles an urgent message. */
 static void specdec__link_hear(specdec__link *link, const unsigned char *message)
 {
     const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
@@ -56642,29 +56669,29 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
     case SPECDEC__WIRE_GUESSES:
-        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
+        if (!link->guesses || rank != link->drafter || !specdec__remote_draft_hear(link, first, words))
             specdec__link_nonsense(link, rank, "guesses that make no sense");
         break;
     default: break;
     }
 }
 
-/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
-   time. */
+/* Ends the cluster if a rank has been silent for too long. A rank that loads its model, or has sent nothing yet, gets
+   more time. */
 static void specdec__link_listen(specdec__link *link, int rank, double now)
 {
     const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
     const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
 
     if (rank == specdec__link_rank(link) || !(now - since > most) ||
-        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        specdec__link_lose_rank(link, rank, "it was not heard of for too long"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
                   (int)(1000 * (now - since)));
     specdec__link_give_up(link);
 }
 
-/* Lets others hear of this rank, and finds out who was not heard of for too long. */
+/* Sends ALIVE when it is time, and checks that no rank has been silent for too long. */
 static void specdec__link_watch(specdec__link *link)
 {
     const double now = specdec__os_seconds(), silence = link->cluster.silence;
@@ -56681,7 +56708,7 @@ static void specdec__link_watch(specdec__link *link)
         specdec__link_listen(link, i, now);
 }
 
-/* Ends a rank that serves, once specdec_cancel was called. */
+/* Ends a rank that serves, once specdec_cancel was called on it. */
 static void specdec__link_heed(specdec__link *link)
 {
     if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
@@ -56690,7 +56717,7 @@ static void specdec__link_heed(specdec__link *link)
     specdec__link_give_up(link);
 }
 
-/* Reads what is urgent. */
+/* Receives and handles all urgent messages. */
 static void specdec__link_poll(specdec__link *link)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT];
@@ -56701,7 +56728,8 @@ static void specdec__link_poll(specdec__link *link)
             return;
         if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
             specdec__link_hear(link, message);
-        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
+        } else if (!specdec__link_lose_rank(link, specdec__wire_sender(message, size),
+                                            "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
             specdec__link_give_up(link);
@@ -56711,7 +56739,7 @@ static void specdec__link_poll(specdec__link *link)
     specdec__link_watch(link);
 }
 
-/* The rank whose messages this one receives that are not urgent. */
+/* The rank from which this one receives messages that are not urgent. */
 static int specdec__link_before(const specdec__link *link)
 {
     const int own = specdec__link_rank(link);
@@ -56721,8 +56749,8 @@ static int specdec__link_before(const specdec__link *link)
     return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
 }
 
-/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
-   was sent, as ALIVE says. */
+/* Whether a message is due: on rank 0 READY of other ranks, or the answer to a run; on others a message that ALIVE says
+   was sent. */
 static int specdec__link_awaits(const specdec__link *link)
 {
     if (specdec__link_rank(link))
@@ -56730,7 +56758,7 @@ static int specdec__link_awaits(const specdec__link *link)
     return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
 }
 
-/* The rank that keeps rank 0 waiting, and what it has not done. */
+/* The rank for which rank 0 waits, and what it has not done. */
 static int specdec__link_culprit(const specdec__link *link, const char **what)
 {
     const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
@@ -56744,7 +56772,8 @@ static int specdec__link_culprit(const specdec__link *link, const char **what)
     return i;
 }
 
-/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+/* Ends the cluster with an error: the awaited run has made no progress for too long, although all ranks send
+   messages. */
 static void specdec__link_stall(specdec__link *link)
 {
     const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
@@ -56762,8 +56791,8 @@ static void specdec__link_stall(specdec__link *link)
     specdec__link_give_up(link);
 }
 
-/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
-   progress; pauses of the rank itself count little. */
+/* Waits for a message, at most `seconds`. Counts the time without progress of the awaited run; pauses of this rank
+   itself count little. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
     const int awaits = specdec__link_awaits(link);
@@ -56779,14 +56808,14 @@ static void specdec__link_wait(specdec__link *link, double seconds)
         specdec__link_stall(link);
 }
 
-/* While the model loads, one more of its matrices is repacked. */
+/* Sends ALIVE while the model loads, after each repacked matrix. */
 static void specdec__link_load(specdec__link *link)
 {
     link->layer++;
     specdec__link_poll(link);
 }
 
-/* Between two layers. */
+/* The hook between two layers: handles urgent messages, and ends a cancelled run. */
 static void specdec__link_between(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -56797,7 +56826,7 @@ static void specdec__link_between(specdec__context *c)
     specdec__link_poll(link);
 }
 
-/* The next message of a rank, in link->in. Returns 0 while there is none. */
+/* Receives the next message of a rank into link->in. Returns 0 if there is none yet. */
 static int specdec__link_receive(specdec__link *link, int rank, int kind)
 {
     const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
@@ -56827,7 +56856,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Sends the orders that wait, with rows of x behind them. */
+/* Sends the stored orders, with rows of x behind them. */
 static void specdec__link_flush(specdec__link *link, int rows)
 {
     const specdec__context *c = link->context;
@@ -56845,7 +56874,8 @@ static void specdec__link_flush(specdec__link *link, int rows)
     link->words = 0;
 }
 
-/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
+/* Begins an order of `count` words; sends the stored orders first if there is no room. Returns the address of the
+   order's words. */
 static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
 {
     unsigned char *at;
@@ -56868,7 +56898,7 @@ static int specdec__link_view(const specdec__link *link, const specdec__view *vi
     return i;
 }
 
-/* The engine has done something to a view of the target: the others shall, too. */
+/* Stores an order for a change of a view of the target's cache, so that all ranks make the same change. */
 static void specdec__link_tell(void *listener, const specdec__kv_news *news)
 {
     specdec__link *link = (specdec__link *)listener;
@@ -56899,14 +56929,14 @@ static void specdec__link_land(specdec__link *link)
     memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
 }
 
-/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+/* Removes the oldest runs that have returned, or failed, and whose rows are not awaited. */
 static void specdec__link_sweep(specdec__link *link)
 {
     while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
         specdec__link_land(link);
 }
 
-/* Nobody waits for a run any more. */
+/* Marks a run as not awaited any more. */
 static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
 {
     specdec__link_doom(link, flight);
@@ -56914,7 +56944,7 @@ static void specdec__link_leave(specdec__link *link, specdec__wire_flight *fligh
     specdec__link_sweep(link);
 }
 
-/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
+/* Receives the answer to the oldest run. Returns 0 if it has not arrived. */
 static int specdec__link_answer(specdec__link *link)
 {
     specdec__wire_flight *flight = &link->flights[0];
@@ -56934,7 +56964,7 @@ static int specdec__link_answer(specdec__link *link)
         return 0;
     }
     longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
-    flight->longest = longest > flight->longest ? longest : flight->longest;
+    flight->slowest_seconds = longest > flight->slowest_seconds ? longest : flight->slowest_seconds;
     flight->back = 1;
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
@@ -56943,8 +56973,8 @@ static int specdec__link_answer(specdec__link *link)
     return 1;
 }
 
-/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
-   machine, and is not cancelled. */
+/* Computes the logits of the oldest run's rows, which have returned. This takes no longer than the output of a step on
+   one machine, and is not cancelled. */
 static void specdec__link_output(specdec__link *link)
 {
     specdec__context *c = link->context;
@@ -56962,7 +56992,7 @@ static void specdec__link_output(specdec__link *link)
     c->pool->cancel = cancel;
 }
 
-/* The oldest run, which is back, is taken: its rows become logits. */
+/* Takes the oldest run, which has returned: its rows become logits. */
 static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
 {
     const specdec__wire_flight flight = link->flights[0];
@@ -56978,7 +57008,7 @@ static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *
     return result;
 }
 
-/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+/* Whether a sequence was cancelled that is in the context's batch, or waits for it. */
 static int specdec__link_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
@@ -57003,8 +57033,8 @@ static int specdec__link_any_cancelled(const specdec__link *link)
     return any;
 }
 
-/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
-   before it are taken, as nobody waits for them. */
+/* Waits until a run with rows has returned, failed, or was cancelled; a cancelled run is not awaited further. Earlier
+   runs, which are not awaited, are removed. */
 static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
 {
     specdec__wire_flight *last;
@@ -57030,7 +57060,7 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
     return specdec__link_take_in(link, error);
 }
 
-/* The order for the batch that the context has prepared. */
+/* Stores the order to run the context's batch. */
 static void specdec__link_play(specdec__link *link, int cancelled)
 {
     const specdec__context *c = link->context;
@@ -57052,8 +57082,8 @@ static void specdec__link_play(specdec__link *link, int cancelled)
     }
 }
 
-/* Waits until the batch that the context has prepared may be sent: only some runs are on their way, whether anybody
-   waits for their rows or not. Errors: CANCELLED, and why the cluster has ended. */
+/* Waits until the batch of the context may be sent: until at most `ranks + 1` runs, cancelled ones included, are on
+   their way. Errors: CANCELLED, or the error by which the cluster has ended. */
 static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -57067,9 +57097,8 @@ static specdec_result specdec__link_begin(specdec__context *c, specdec_error *er
                                                           : SPECDEC_OK;
 }
 
-/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
-   unless it is one of several on their way. Runs of which nobody wants a row are not waited for. One that ended early
-   goes on as one that is cancelled. */
+/* The hook behind rank 0's last layer: sends a batch to the next rank. Its rows are awaited and become logits, unless
+   several runs are on their way, or it has no wanted rows. A batch that ended early is sent as a cancelled one. */
 static specdec_result specdec__link_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -57091,7 +57120,7 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_result resu
     return result || link->flying || !c->row_count ? result : specdec__link_await(link, link->run, error);
 }
 
-/* Of a rank behind which nobody goes on, and of rank 0. */
+/* Hooks of the last rank, and of rank 0. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
     {specdec__link_between, NULL, NULL}, {specdec__link_between, specdec__link_begin, specdec__link_run}};
 
@@ -57156,7 +57185,7 @@ static const struct {
 } specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
                                             {specdec__obey_truncate}, {specdec__obey_share}};
 
-/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
+/* Reads and obeys an order that changes a view. Returns 0 if the order is not valid. */
 static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
@@ -57180,7 +57209,7 @@ static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reade
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
-/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
+/* Whether nodes may descend from a node of an earlier run: it and its ancestors were computed. */
 static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
 {
     const specdec__context *c = link->context;
@@ -57194,7 +57223,7 @@ static int specdec__link_stands(const specdec__link *link, const specdec__view *
     return 1;
 }
 
-/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
+/* Reads the nodes of a run into the context. Returns 0 if they are not valid. */
 static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
@@ -57219,8 +57248,8 @@ static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wi
     return 1;
 }
 
-/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
-   that came, or NULL. Returns 0 when it makes no sense. */
+/* Runs a batch through the rank's layers. x: the received rows, or NULL; *empty: 1 if nothing was computed, as the run
+   is cancelled. Returns 0 if the rows are not valid. */
 static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
 {
     specdec__context *c = link->context;
@@ -57250,11 +57279,11 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->kept_nodes += *empty ? 0 : n;
     link->layer = (uint32_t)c->model->layers;
     link->stage = specdec__os_seconds() - start;
-    link->longest = link->stage > link->longest ? link->stage : link->longest;
+    link->slowest_seconds = link->stage > link->slowest_seconds ? link->stage : link->slowest_seconds;
     return 1;
 }
 
-/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
+/* Reads a run and computes this rank's layers. rows: received activations. */
 static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
 {
     specdec__context *c = link->context;
@@ -57270,7 +57299,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         return 0;
     link->run = run;
     link->layer = 0;
-    link->longest = 1e-6 * longest;
+    link->slowest_seconds = 1e-6 * longest;
     link->nodes = done + n;
     if (cancelled)
         specdec__link_hear_doom(link, run);
@@ -57284,10 +57313,10 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
 /* Microseconds of the run on the slowest rank so far. */
 static uint32_t specdec__link_longest(const specdec__link *link)
 {
-    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
+    return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
 }
 
-/* The last rank's answer to a run: the rows that are wanted, or none. */
+/* Sends the last rank's answer to a run: the wanted rows, or none. */
 static void specdec__link_reply(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
@@ -57302,7 +57331,8 @@ static void specdec__link_reply(specdec__link *link, int empty)
     specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
 }
 
-/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
+/* Passes a message to the next rank, with the results of its run. played: index of the run's order in the message; -1:
+   it has no run. */
 static void specdec__link_pass(specdec__link *link, int played, int empty)
 {
     specdec__context *c = link->context;
@@ -57323,8 +57353,8 @@ static void specdec__link_pass(specdec__link *link, int played, int empty)
         specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
 }
 
-/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
-   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
+/* Obeys the order at word `at` of a message of `words` words. *played: its index if it is a run, which must be the last
+   order. Returns the words that it takes; 0: it is not valid. */
 static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
 {
     const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
@@ -57350,7 +57380,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
     return sane ? 1 + (int)(head >> 8) : 0;
 }
 
-/* Obeys all orders of a message, and passes it on. */
+/* Obeys all orders of a message, and passes the message on. */
 static void specdec__link_obey(specdec__link *link)
 {
     const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
@@ -57368,7 +57398,7 @@ static void specdec__link_obey(specdec__link *link)
         specdec__link_pass(link, played, empty);
 }
 
-/* Obeys the rank before this one until that is told to end, or until something fails. */
+/* Obeys messages of the rank before this one until the cluster ends, or an error. */
 static specdec_result specdec__link_serve(specdec__link *link)
 {
     const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
@@ -57399,7 +57429,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Sends an order to the draft rank: (view, epoch, words...). */
-static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
+static void specdec__remote_draft_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
 {
     unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
     unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
@@ -57416,10 +57446,10 @@ static void specdec__guess_order(specdec__link *link, int kind, int view, const 
     specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
 }
 
-/* Tells the draft rank what it does not know of a text's first count tokens. */
-static void specdec__guess_tell(specdec__link *link, int view, const int32_t *text, int count)
+/* Sends the draft rank those of a sequence's first `count` tokens that it does not have. */
+static void specdec__remote_draft_tell(specdec__link *link, int view, const int32_t *text, int count)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
     uint32_t words[1 + SPECDEC__WIRE_TOKENS];
     int i;
 
@@ -57432,27 +57462,27 @@ static void specdec__guess_tell(specdec__link *link, int view, const int32_t *te
         known->told += n;
         known->told_at = specdec__os_seconds();
         known->news = 0;
-        specdec__guess_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
+        specdec__remote_draft_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
     }
 }
 
-/* Tells the draft rank how the tokens of a text are chosen, if it does not know. */
-static void specdec__guess_choose(specdec__link *link, int view, const uint32_t *sampling)
+/* Sends the draft rank the sampling of a sequence, if that has changed. */
+static void specdec__remote_draft_choose(specdec__link *link, int view, const uint32_t *sampling)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
 
     if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
         return;
     memcpy(known->sampling, sampling, sizeof known->sampling);
     known->epoch++;
     known->count = 0;
-    specdec__guess_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
+    specdec__remote_draft_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
 }
 
-/* Only the first length tokens of a text stay what they are. */
-static void specdec__guess_cut(specdec__link *link, int view, int length)
+/* Cuts a sequence on the draft rank to its first `length` tokens. */
+static void specdec__remote_draft_cut(specdec__link *link, int view, int length)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
 
     if (known->told <= length)
         return;
@@ -57461,13 +57491,14 @@ static void specdec__guess_cut(specdec__link *link, int view, int length)
     known->count = 0;
     known->news = 1;
     if (!length)
-        specdec__guess_tell(link, view, NULL, 0);
+        specdec__remote_draft_tell(link, view, NULL, 0);
 }
 
-/* A text, of which nothing is known, begins with the first length tokens of another one. */
-static void specdec__guess_branch(specdec__link *link, int view, int other, int length)
+/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of another
+   one. */
+static void specdec__remote_draft_branch(specdec__link *link, int view, int other, int length)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
     uint32_t words[2];
 
     words[0] = (uint32_t)other;
@@ -57475,27 +57506,28 @@ static void specdec__guess_branch(specdec__link *link, int view, int other, int 
     known->told = (int)words[1];
     known->epoch++;
     known->count = known->news = 0;
-    specdec__guess_tell(link, other, NULL, 0);
-    specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
+    specdec__remote_draft_tell(link, other, NULL, 0);
+    specdec__remote_draft_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
 }
 
-/* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
-   another way. */
-static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)
+/* The draft token that is the last of a sequence's first `count` tokens; NULL: it has not arrived, or the tokens before
+   it differ. */
+static const specdec__remote_draft *specdec__remote_draft_root(specdec__link *link, int view, const int32_t *text,
+                                                               int count)
 {
-    specdec__guessed *known = &link->guessed[view];
-    const specdec__guess *guess = specdec__guess_at(link, known->root), *child = NULL;
+    specdec__remote_sequence *known = &link->guessed[view];
+    const specdec__remote_draft *guess = specdec__remote_draft_at(link, known->root), *child = NULL;
     uint32_t i;
 
     if (!guess && known->count)
-        specdec__guess_forget(known);
+        specdec__remote_draft_forget(known);
     for (; guess && known->count && known->count < count; guess = child) {
         if (!guess->count)
             return NULL;
         for (i = 0, child = NULL; i < guess->count && !child; i++) {
-            child = specdec__guess_at(link, guess->first + i);
+            child = specdec__remote_draft_at(link, guess->first + i);
             if (!child)
-                specdec__guess_forget(known);
+                specdec__remote_draft_forget(known);
             child = child && child->token == text[known->count] ? child : NULL;
         }
         known->count = child ? known->count + 1 : 0;
@@ -57512,8 +57544,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
-   keys are stored, and how many; how often states are; who has which layers. */
+/* A hash of what all ranks must have in common: the model's facts and some bytes of its weights; type and number of
+   keys; distance of checkpoints; which rank has which layers. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
                                           const specdec_cluster *cluster)
 {
@@ -57543,8 +57575,9 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     return hash;
 }
 
-/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
-   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
+/* A hash of what the draft rank must have in common with rank 0: number and length of sequences, where the
+   configuration sets them, and the tokens of the vocabulary, without those behind a power of two, which may be padding.
+   */
 static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
 {
     unsigned char numbers[2 * 4];
@@ -57564,12 +57597,12 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     return hash;
 }
 
-/* Takes what rank 0 needs to know of a draft rank. */
+/* Takes rank 0's memory for draft tokens of the draft rank. */
 static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
 {
-    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
-    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
-    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
+    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->views, 8);
+    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->views);
+    specdec__remote_draft *guesses = SPECDEC__TAKE(arena, specdec__remote_draft, count);
 
     if (!link)
         return;
@@ -57578,7 +57611,7 @@ static void specdec__link_take_guesses(specdec__link *link, const specdec__room 
     link->guess_count = count;
 }
 
-/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
+/* Takes a rank's memory, besides its context, from an arena. Views and their cancel flags are entered later. */
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
@@ -57616,7 +57649,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     return link;
 }
 
-/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
+/* Connects the ranks: rank 0 waits until all others are ready; these send READY until rank 0 has answered. */
 static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
 {
     const int others = link->cluster.ranks - 1;
@@ -57640,7 +57673,7 @@ static specdec_result specdec__link_meet(specdec__link *link, const specdec_hook
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
 }
 
-/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
+/* Ends the cluster: rank 0 tells all others to end; another rank that ends by itself tells them, too. */
 static void specdec__link_end(specdec__link *link)
 {
     if (link->failed.code || link->ended)
@@ -57650,7 +57683,7 @@ static void specdec__link_end(specdec__link *link)
         specdec__link_give_up(link);
     } else {
         if (link->drafter)
-            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
+            specdec__remote_draft_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
         if (specdec__link_last(link))
             specdec__link_order(link, SPECDEC__WIRE_END, 0);
         specdec__link_flush(link, 0);
@@ -57765,7 +57798,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
         specdec__link_land(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
-    pipe->stage_seconds = link->flights[0].longest;
+    pipe->stage_seconds = link->flights[0].slowest_seconds;
     start = specdec__os_seconds();
     result = specdec__link_take_in(link, &unsound);
     own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
@@ -57799,14 +57832,14 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_remote {
-    const specdec__context *target; /* whose link remembers what has come */
+    const specdec__context *target; /* its link stores the draft tokens that have arrived */
     int vocab;                      /* of the target: other tokens are not proposed */
-    uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
+    uint32_t *numbers;              /* (sequences, capacity): the numbers of candidates on the draft rank; 0: none */
     int capacity;
-    double until;                   /* by the clock: guesses are waited for; 0: they are not */
+    double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
 } specdec__draft_remote;
 
-SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
+SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
@@ -57820,24 +57853,24 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const 
     return m->numbers + (size_t)p->at * (size_t)m->capacity;
 }
 
-/* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
-static const specdec__guess *specdec__draft_remote_guess(const specdec__drafter *d, const specdec__proposal *p,
-                                                       int candidate)
+/* The draft token of a candidate, if its children have arrived; NULL: not yet. */
+static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d, const specdec__proposal *p,
+                                                               int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
-    const specdec__guess *guess =
-        candidate ? specdec__guess_at(link, specdec__draft_remote_numbers(d, p)[candidate])
-                  : specdec__guess_root(link, p->at, p->text, p->count);
+    const specdec__remote_draft *guess =
+        candidate ? specdec__remote_draft_at(link, specdec__draft_remote_numbers(d, p)[candidate])
+                  : specdec__remote_draft_root(link, p->at, p->text, p->count);
 
     return guess && guess->count ? guess : NULL;
 }
 
 static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return specdec__draft_remote_guess(d, p, candidate) != NULL;
+    return specdec__draft_remote_find(d, p, candidate) != NULL;
 }
 
-/* After the usual time; when twice that is over, nothing is awaited any more. */
+/* Seconds until more draft tokens usually arrive; 0 once twice that time is over. */
 static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
@@ -57848,7 +57881,7 @@ static double specdec__draft_remote_due(const specdec__drafter *d, const specdec
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Before guesses behind the root are looked up: how long they are waited for. */
+/* Sets how long draft tokens behind the root are waited for. */
 static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
@@ -57858,7 +57891,7 @@ static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__prop
     m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
 }
 
-/* Waits until it is known what may follow a candidate, if that is to be waited for. */
+/* Waits until the children of a candidate have arrived, at most until m->until. */
 static void specdec__draft_remote_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
@@ -57872,19 +57905,20 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__prop
     }
 }
 
-/* The child of a guess with a rank; NULL: there is none whose token the target has. */
-static const specdec__guess *specdec__draft_remote_child(const specdec__drafter *d, const specdec__guess *guess,
-                                                         int rank)
+/* The child of a draft token with a rank; NULL: it has none, or the target's vocabulary lacks the token. */
+static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
+                                                                const specdec__remote_draft *guess, int rank)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
-    const specdec__guess *child =
-        rank <= guess->count ? specdec__guess_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
-                             : NULL;
+    const specdec__remote_draft *child =
+        rank <= guess->count
+            ? specdec__remote_draft_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
+            : NULL;
 
     return child && child->token < m->vocab ? child : NULL;
 }
 
-/* Guesses become the tokens of a tree whose shape is given. */
+/* Fills a tree of a given shape with draft tokens that have arrived. */
 static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     uint32_t *numbers = specdec__draft_remote_numbers(d, p);
@@ -57894,11 +57928,11 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__p
     specdec__draft_remote_begin(d, p);
     for (i = 1; i < p->tree.n; i++) {
         const int above = p->tree.parents[i];
-        const specdec__guess *parent, *child;
+        const specdec__remote_draft *parent, *child;
 
         if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
             specdec__draft_remote_await(d, p, above);
-        parent = specdec__draft_remote_guess(d, p, above);
+        parent = specdec__draft_remote_find(d, p, above);
         child = parent ? specdec__draft_remote_child(d, parent, p->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
@@ -57907,10 +57941,10 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-/* Appends what has come behind a candidate. */
+/* Appends the children of a candidate that have arrived. */
 static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
 {
-    const specdec__guess *guess = specdec__draft_remote_guess(d, p, candidate), *child;
+    const specdec__remote_draft *guess = specdec__draft_remote_find(d, p, candidate), *child;
     const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     int i;
 
@@ -57928,7 +57962,7 @@ static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *
 }
 
 static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
-                                                 specdec_error *error)
+                                                   specdec_error *error)
 {
     int i, best = 0;
 
@@ -57960,15 +57994,15 @@ static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__guess_cut(specdec__draft_remote_link(d), at, length);
+    specdec__remote_draft_cut(specdec__draft_remote_link(d), at, length);
 }
 
 static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__guess_branch(specdec__draft_remote_link(d), at, of, length);
+    specdec__remote_draft_branch(specdec__draft_remote_link(d), at, of, length);
 }
 
-/* That other rank's time. */
+/* The cost of a level: drafting takes time on the other rank only. */
 static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -57976,7 +58010,7 @@ static double specdec__draft_remote_cost(const specdec__drafter *d, const specde
     return 0;
 }
 
-/* It was told. */
+/* How many tokens the drafter has not prefilled: 0, as the draft rank receives them by itself. */
 static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int count)
 {
     (void)d;
@@ -57986,7 +58020,7 @@ static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int c
 }
 
 static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int32_t *text, int count,
-                                     const specdec_sampling *s)
+                                          const specdec_sampling *s)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
@@ -58002,12 +58036,12 @@ static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
     specdec__sample_convert_words(&others, words + 8, 0);
-    specdec__guess_choose(link, at, words);
-    specdec__guess_tell(link, at, text, count);
+    specdec__remote_draft_choose(link, at, words);
+    specdec__remote_draft_tell(link, at, text, count);
 }
 
 static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
-                                               specdec__arena *arena, specdec_error *error)
+                                                 specdec__arena *arena, specdec_error *error)
 {
     specdec__draft_remote *m = SPECDEC__TAKE(arena, specdec__draft_remote, 1);
     uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
@@ -58036,33 +58070,33 @@ SPECDEC__FOR_SPEED
  * >>cluster/draft_rank: the loop of a rank that only drafts.
  * ================================================================================================================== */
 
-#define SPECDEC__GUESSER_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
-#define SPECDEC__GUESSER_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
+#define SPECDEC__DRAFT_RANK_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
+#define SPECDEC__DRAFT_RANK_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
 
-/* What a rank that only drafts knows of a text. */
-typedef struct specdec__guesser_text {
-    uint32_t *numbers; /* (candidates): by which rank 0 knows them; 0: was not told */
-    uint32_t epoch;    /* that rank 0 is in */
-    int fresh;         /* the root is one of which rank 0 was not told yet */
-    int full;          /* there was no room for guesses behind so many tokens */
-} specdec__guesser_text;
+/* A sequence of rank 0, on the rank that only drafts. */
+typedef struct specdec__draft_rank_text {
+    uint32_t *numbers; /* (candidates): their numbers on rank 0; 0: not sent */
+    uint32_t epoch;    /* of rank 0's last order: it changes when draft tokens are dropped */
+    int fresh;         /* 1: the root was not sent to rank 0 yet */
+    int full;          /* count at which the cache had no room for draft tokens */
+} specdec__draft_rank_text;
 
-/* What a rank has that only drafts. */
-typedef struct specdec__guesser {
-    specdec__guesser_text *sequences; /* (texts) */
-    uint32_t number;         /* of the next guess */
-    specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
-    int runs;                /* that were made for it since its turn came */
-} specdec__guesser;
+/* The state of a rank that only drafts. */
+typedef struct specdec__draft_rank {
+    specdec__draft_rank_text *sequences; /* (texts) */
+    uint32_t number;         /* of the next draft token */
+    specdec *text;           /* whose tree the draft model's context holds; NULL: no tree */
+    int runs;                /* draft runs for the sequence since it was chosen */
+} specdec__draft_rank;
 
 SPECDEC__FOR_SIZE
 
-/* What a rank needs that only drafts. */
-static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
+/* Takes the memory of a rank that only drafts from an arena. */
+static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
-    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
-    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
+    specdec__draft_rank *guesser = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
+    specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.views);
     int i;
 
     for (i = 0; i < e->room.views; i++) {
@@ -58078,16 +58112,16 @@ static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
     e->link->guesser = guesser;
 }
 
-static specdec__proposal *specdec__guesser_proposal(const specdec *t)
+static specdec__proposal *specdec__draft_rank_proposal(const specdec *t)
 {
     return &t->engine->drafters[0].proposals[t->at];
 }
 
-/* Nothing that was guessed behind a text holds. Its first count tokens stay. */
-static void specdec__guesser_cut(specdec *t, int count)
+/* Drops all draft tokens of a sequence, and its tokens behind the first `count`. */
+static void specdec__draft_rank_cut(specdec *t, int count)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    specdec__proposal *p = specdec__guesser_proposal(t);
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     if (count < t->count)
         d->kind->truncate(d, t->at, t->tokens, count);
@@ -58096,11 +58130,11 @@ static void specdec__guesser_cut(specdec *t, int count)
     t->engine->link->guesser->sequences[t->at].full = 0;
 }
 
-/* Guesses begin behind the text, or go on where some stayed. */
-static void specdec__guesser_begin(specdec *t)
+/* Begins a tree behind the sequence, or continues with the draft tokens that were kept. */
+static void specdec__draft_rank_begin(specdec *t)
 {
     specdec__engine *e = t->engine;
-    specdec__proposal *p = specdec__guesser_proposal(t);
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
@@ -58108,11 +58142,12 @@ static void specdec__guesser_begin(specdec *t)
     p->grows = p->shares = 1;
 }
 
-/* The text has got its last n tokens: what was guessed behind them stays. How the guesses fared is noted. */
-static void specdec__guesser_settle(specdec *t, int n)
+/* The sequence has got its last n tokens from rank 0: keeps the draft tokens behind them, and counts which draft tokens
+   were accepted. */
+static void specdec__draft_rank_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
-    specdec__proposal *p = specdec__guesser_proposal(t);
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
     uint32_t *numbers = e->link->guesser->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
@@ -58133,32 +58168,32 @@ static void specdec__guesser_settle(specdec *t, int n)
             numbers[p->place[i]] = numbers[i];
     p->count = 0;
     if (p->valid_at)
-        specdec__guesser_begin(t);
+        specdec__draft_rank_begin(t);
 }
 
-/* A text goes on: (from, tokens...). Returns 0 when that makes no sense. */
-static int specdec__guesser_hear_text(specdec *t, specdec__wire_reader *in)
+/* Obeys the order (from, tokens...): tokens of a sequence. Returns 0 if the order is not valid. */
+static int specdec__draft_rank_hear_text(specdec *t, specdec__wire_reader *in)
 {
-    const specdec__proposal *p = specdec__guesser_proposal(t);
+    const specdec__proposal *p = specdec__draft_rank_proposal(t);
     const int from = specdec__wire_int(in, 0, t->count), n = in->left, vocab = t->engine->target_model->vocab_size;
     int i;
 
     if (in->bad || n > t->context - from)
         return 0;
     if (from < t->count)
-        specdec__guesser_cut(t, from);
+        specdec__draft_rank_cut(t, from);
     for (i = 0; i < n; i++) { /* the target may have tokens that the draft model has not */
         const uint32_t token = specdec__wire_word(in);
 
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
     if (n && p->count && p->count == from)
-        specdec__guesser_settle(t, n);
+        specdec__draft_rank_settle(t, n);
     return 1;
 }
 
-/* How the tokens of a text are chosen. Returns 0 when that makes no sense. */
-static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
+/* Obeys the order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
+static int specdec__draft_rank_hear_sampling(specdec *t, specdec__wire_reader *in)
 {
     uint32_t words[SPECDEC__SAMPLE_WORDS];
     specdec_sampling s;
@@ -58182,8 +58217,9 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
     return 1;
 }
 
-/* A text begins as another one does: (other, count). Returns 0 when that makes no sense. */
-static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
+/* Obeys the order (other, count): a sequence begins with the first tokens of another one. Returns 0 if the order is not
+   valid. */
+static int specdec__draft_rank_hear_branch(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
     const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
@@ -58191,7 +58227,7 @@ static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
 
     if (in->bad || in->left || other == t)
         return 0;
-    specdec__guesser_cut(t, 0);
+    specdec__draft_rank_cut(t, 0);
     if (d->kind->share)
         d->kind->share(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
@@ -58201,11 +58237,11 @@ static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
 
 static const struct {
     int (*hear)(specdec *t, specdec__wire_reader *in);
-} specdec__guesser_table[] = {{specdec__guesser_hear_text}, {specdec__guesser_hear_sampling},
-                              {specdec__guesser_hear_branch}};
+} specdec__draft_rank_table[] = {{specdec__draft_rank_hear_text}, {specdec__draft_rank_hear_sampling},
+                                 {specdec__draft_rank_hear_branch}};
 
-/* Obeys a message of rank 0, which is one order. */
-static void specdec__guesser_obey(specdec__engine *e)
+/* Obeys an order of rank 0. */
+static void specdec__draft_rank_obey(specdec__engine *e)
 {
     specdec__link *link = e->link;
     specdec__wire_reader in = {link->in + 4 * SPECDEC__WIRE_HEAD, 0, 0};
@@ -58221,9 +58257,9 @@ static void specdec__guesser_obey(specdec__engine *e)
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
         if (e->link->guesser->sequences[view].epoch != epoch)
-            specdec__guesser_cut(&e->sequences[view], e->sequences[view].count);
+            specdec__draft_rank_cut(&e->sequences[view], e->sequences[view].count);
         e->link->guesser->sequences[view].epoch = epoch;
-        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
+        sane = specdec__draft_rank_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
         link->ended |= sane;
@@ -58232,14 +58268,14 @@ static void specdec__guesser_obey(specdec__engine *e)
         specdec__link_nonsense(link, 0, "orders that make no sense");
 }
 
-/* Of what may follow candidates, which lies from candidate `from` on, leaves the first behind each and those that are
-   likely enough: nobody but rank 0 can go on from others, and it does not hear of them. */
-static void specdec__guesser_prune(specdec__proposal *p, int from)
+/* Of the children from candidate `from` on, keeps the first child of each parent and those that are probable enough.
+   The others are not sent, and will not be extended. */
+static void specdec__draft_rank_prune(specdec__proposal *p, int from)
 {
     int i, n = from;
 
     for (i = from; i < p->tree.n; i++) {
-        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__GUESSER_SHARE)
+        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__DRAFT_RANK_SHARE)
             continue;
         specdec__tree_put(&p->tree, n, p->tree.parents[i], p->tree.ranks[i]);
         p->tokens[n] = p->tokens[i];
@@ -58251,13 +58287,13 @@ static void specdec__guesser_prune(specdec__proposal *p, int from)
     p->tree.n = n;
 }
 
-/* Sends what may follow the count chosen candidates: that lies from candidate `from` on. */
-static void specdec__guesser_send(specdec *t, int count, int from)
+/* Sends to rank 0 the children of the `count` chosen candidates, which begin at candidate `from`. */
+static void specdec__draft_rank_send(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
-    const specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser *g = e->link->guesser;
-    specdec__guesser_text *own = &g->sequences[t->at];
+    const specdec__proposal *p = specdec__draft_rank_proposal(t);
+    specdec__draft_rank *g = e->link->guesser;
+    specdec__draft_rank_text *own = &g->sequences[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
 
@@ -58286,13 +58322,13 @@ static void specdec__guesser_send(specdec *t, int count, int from)
     specdec__link_send(e->link, 0, SPECDEC__WIRE_GUESSES, message, at, 0, 0);
 }
 
-/* Goes on from the likeliest guesses behind a text. Returns 0 when none is likely enough, or there is no room. */
-static int specdec__guesser_extend(specdec *t)
+/* Extends the most probable draft tokens of a sequence. Returns 0 if none is probable enough, or there is no room. */
+static int specdec__draft_rank_extend(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
-    specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->link->guesser->sequences[t->at];
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
+    specdec__draft_rank_text *own = &e->link->guesser->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -58300,10 +58336,10 @@ static int specdec__guesser_extend(specdec *t)
     if (!t->count || own->full == t->count)
         return 0;
     if (p->count != t->count)
-        specdec__guesser_begin(t);
+        specdec__draft_rank_begin(t);
     for (i = 1; i < p->tree.n; i++)
         live += p->extended[i];
-    if (live + a->width > specdec__min_int(SPECDEC__GUESSER_LIVE, a->nodes))
+    if (live + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_LIVE, a->nodes))
         return 0;
     a->cutoff = SPECDEC__AHEAD_CUTOFF;
     count = specdec__ahead_choose(a, p, 1);
@@ -58316,50 +58352,51 @@ static int specdec__guesser_extend(specdec *t)
         p->valid_at = p->count = 0;
         return 0;
     }
-    specdec__guesser_prune(p, from);
-    specdec__guesser_send(t, count, from);
+    specdec__draft_rank_prune(p, from);
+    specdec__draft_rank_send(t, count, from);
     return 1;
 }
 
-/* The next text behind whose last token nothing was guessed yet; NULL: there is none. */
-static specdec *specdec__guesser_next(const specdec__engine *e)
+/* The next sequence whose root was not extended yet; NULL: there is none. */
+static specdec *specdec__draft_rank_next(const specdec__engine *e)
 {
-    const specdec__guesser *g = e->link->guesser;
+    const specdec__draft_rank *g = e->link->guesser;
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
     for (i = 0; i < e->room.views; i++) {
         specdec *t = &e->sequences[(first + i) % e->room.views];
 
-        if (t != g->text && t->count && specdec__guesser_proposal(t)->count != t->count &&
+        if (t != g->text && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
             g->sequences[t->at].full != t->count)
             return t;
     }
     return NULL;
 }
 
-/* Goes on with a text: another one when that waits and this one had its turn. Returns 0 when there is none. */
-static int specdec__guesser_work(specdec__engine *e)
+/* Makes a draft run for a sequence; for another one if that waits and this one has had its runs. Returns 0 if there is
+   nothing to draft. */
+static int specdec__draft_rank_work(specdec__engine *e)
 {
-    specdec__guesser *g = e->link->guesser;
-    specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__guesser_next(e);
-    int went = g->text && !next && specdec__guesser_extend(g->text);
+    specdec__draft_rank *g = e->link->guesser;
+    specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next(e);
+    int went = g->text && !next && specdec__draft_rank_extend(g->text);
 
-    next = went || next ? next : specdec__guesser_next(e);
+    next = went || next ? next : specdec__draft_rank_next(e);
     if (next) {
         if (g->text) /* its tree is left behind */
-            specdec__guesser_proposal(g->text)->valid_at = 0;
+            specdec__draft_rank_proposal(g->text)->valid_at = 0;
         g->text = next;
         g->runs = 0;
-        went = specdec__guesser_extend(next);
+        went = specdec__draft_rank_extend(next);
     }
     g->runs += went;
     e->link->runs += went;
     return went;
 }
 
-/* Guesses what follows the texts that rank 0 tells of, until that ends or something fails. */
-static specdec_result specdec__guesser_serve(specdec__engine *e)
+/* Drafts for the sequences of rank 0 until rank 0 ends, or an error. */
+static specdec_result specdec__draft_rank_serve(specdec__engine *e)
 {
     specdec__link *link = e->link;
 
@@ -58371,8 +58408,8 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
             return link->failed.code;
         SPECDEC__STORE(&link->stop, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
-            specdec__guesser_obey(e);
-        else if (!link->failed.code && specdec__guesser_work(e))
+            specdec__draft_rank_obey(e);
+        else if (!link->failed.code && specdec__draft_rank_work(e))
             link->working += specdec__os_seconds() - start;
         else if (!link->failed.code)
             specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
@@ -58407,7 +58444,7 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
 
     e->link = link;
     if (e->remote->drafts)
-        specdec__guesser_take(e, arena);
+        specdec__draft_rank_take(e, arena);
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
@@ -58462,7 +58499,7 @@ static specdec_result specdec__cluster_serve(specdec *t)
 
     e->pool.cancel = &link->stop;
     link->cancel = &t->cancel;
-    result = link->guesser ? specdec__guesser_serve(e) : specdec__link_serve(link);
+    result = link->guesser ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
     t->stats.accepted = link->kept_nodes;
@@ -58738,7 +58775,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_discard_children(*fork); /* for its own children, the copy writes its stock anew */
+    specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
     return SPECDEC_OK;
 }
 
@@ -58785,7 +58822,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
 
 /* The joined text so far, and what a sequence adds to it. */
 typedef struct specdec__restoring {
-    unsigned char *piece; /* room for a piece; that of the text which is asked, as others may have handed theirs out */
+    unsigned char *piece; /* memory for a piece, of the sequence on which the call is made */
     char *bytes;
     size_t room, *length;
     size_t known;
@@ -58933,13 +58970,13 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What a prompt is appended to: the first tokens of the sequence, and tokens that lie behind the sequence in its
+/* What a prompt is appended to: the first `keep` tokens of the sequence, and `fresh` tokens that lie behind it in its
    buffer. The latter spell the returned part of a token within which a stop string begins. */
 typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;
 
-/* The head that keeps all tokens that were returned. */
+/* The head with all tokens of the sequence that were returned. */
 static specdec__head specdec__whole_head(const specdec *t)
 {
     specdec__head head;
@@ -58949,7 +58986,7 @@ static specdec__head specdec__whole_head(const specdec *t)
     return head;
 }
 
-/* The last token of a head; -1: it is empty. */
+/* The last token that a prompt is appended to; -1: there is none. */
 static int32_t specdec__head_last(const specdec *t, specdec__head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
@@ -59067,7 +59104,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
             memmove(t->token_text, t->token_text + held, *part);
             return i;
         }
-        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        all += (size_t)(stream.held_count - t->stream.held_count); /* bytes that were scanned as text end there */
         sure = all < back ? 0 : all - back;
     }
     *part = 0;
@@ -59132,7 +59169,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_discard_children(t); /* the text ends before the tokens where these children would fork */
+            specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -59156,10 +59193,10 @@ static specdec_result specdec__call_work(specdec *t)
         return SPECDEC_ERROR_ARGUMENT;
     if (t->engine->room.views > 1)
         return specdec__engine_step(t->engine, NULL);
-    if (!specdec__engine_make_ready(t)) /* the only text */
+    if (!specdec__engine_make_ready(t)) /* the only sequence */
         return SPECDEC_DONE;
     t->failed = specdec__engine_step(t->engine, t);
-    if (t->failed == SPECDEC_ERROR_CANCELLED) /* that is told by the next call, and ends no other one */
+    if (t->failed == SPECDEC_ERROR_CANCELLED) /* the next call returns this error, and no other call */
         SPECDEC__STORE(&t->cancel, 0);
     return SPECDEC_OK;
 }
@@ -59236,7 +59273,7 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     result = specdec__next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
         specdec__engine_unslide(t);
-        t->stream = stream; /* tokens whose text was held back are in stock again */
+        t->stream = stream; /* tokens whose bytes were held back are pending again */
         t->stop = stop;
         t->handed_out = handed_out;
         piece->length = 0;
@@ -60374,7 +60411,7 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(number);
 
     if (!stranger || !type)
         return NULL;
@@ -61596,7 +61633,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
 }
 
 /* The hash of a saved sequence's constraint; 0: it has none. */
-static uint64_t specdec__load_hash(const uint32_t *field)
+static uint64_t specdec__load_constraint_hash(const uint32_t *field)
 {
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
@@ -61612,7 +61649,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
-    if (specdec__load_hash(field) != t->constrained.hash)
+    if (specdec__load_constraint_hash(field) != t->constrained.hash)
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
                              ? "the saved text has a constraint, this one has none"
                              : "the saved text has another constraint than this one, or none");

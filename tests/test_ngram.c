@@ -372,7 +372,7 @@ static void gather(const specdec__ngram *index)
 
     all_count = 0;
     for (i = 0; i < index->remembered; i++)
-        all[all_count++] = *specdec__ngram_past(index, i);
+        all[all_count++] = *specdec__ngram_history_at(index, i);
     for (i = 0; i < index->size.readers; i++) {
         const specdec__ngram_reader *r = &index->readers[i];
 
@@ -430,7 +430,7 @@ static int history_is_newest(const specdec__ngram *index)
     int i, wrong = index->remembered > index->size.history || index->remembered > ended_count;
 
     for (i = 0; !wrong && i < index->remembered; i++)
-        wrong = *specdec__ngram_past(index, i) != ended[ended_count - index->remembered + i];
+        wrong = *specdec__ngram_history_at(index, i) != ended[ended_count - index->remembered + i];
     return !wrong;
 }
 
@@ -591,7 +591,7 @@ static void test_learning(void)
     specdec__ngram_extend(&index, index.readers, question, 8);
     specdec__ngram_end(&index, index.readers, question);
     CHECK_EQUAL_INT(index.remembered, 5);
-    CHECK(*specdec__ngram_past(&index, 0) == 5 && *specdec__ngram_past(&index, 4) == SPECDEC__NGRAM_END);
+    CHECK(*specdec__ngram_history_at(&index, 0) == 5 && *specdec__ngram_history_at(&index, 4) == SPECDEC__NGRAM_END);
 
     TEST("what a fork shares is counted once, and yet it has a context from its first token on");
     start_many(&index, memory, 1000, 2, 2, 0);

@@ -1071,11 +1071,11 @@ static int is_guessed(specdec *t)
 {
     const double start = specdec__os_seconds();
     specdec__link *link = t->engine->link;
-    const specdec__guess *guess;
+    const specdec__remote_draft *guess;
 
     for (;;) {
         specdec__link_poll(link);
-        guess = specdec__guess_root(link, t->at, t->tokens, t->count);
+        guess = specdec__remote_draft_root(link, t->at, t->tokens, t->count);
         if ((guess && guess->count) || specdec__os_seconds() - start > 0.3)
             return guess && guess->count;
         skipping_sleep(0.0005);

@@ -593,7 +593,7 @@ static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error
     return code;
 }
 
-/* What would have been formatted is compiled and checked, but never called. */
+/* Takes the format and arguments of an error in a build without messages, so that compilers still check them. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specdec__fail_words(const char *format, ...)
 {
     (void)format;

@@ -65,7 +65,7 @@ static void specdec__compile_choices(specdec__build *b, const char *const *choic
 
 /* Says where a text is wrong. */
 static specdec_result specdec__compile_fail_at(const specdec__build *b, const unsigned char *text, size_t size,
-                                              specdec_error *error)
+                                               specdec_error *error)
 {
     size_t i, line = 1, column = 1;
 

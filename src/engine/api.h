@@ -279,7 +279,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_discard_children(*fork); /* for its own children, the copy writes its stock anew */
+    specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
     return SPECDEC_OK;
 }
 
@@ -326,7 +326,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
 
 /* The joined text so far, and what a sequence adds to it. */
 typedef struct specdec__restoring {
-    unsigned char *piece; /* room for a piece; that of the text which is asked, as others may have handed theirs out */
+    unsigned char *piece; /* memory for a piece, of the sequence on which the call is made */
     char *bytes;
     size_t room, *length;
     size_t known;
@@ -474,13 +474,13 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What a prompt is appended to: the first tokens of the sequence, and tokens that lie behind the sequence in its
+/* What a prompt is appended to: the first `keep` tokens of the sequence, and `fresh` tokens that lie behind it in its
    buffer. The latter spell the returned part of a token within which a stop string begins. */
 typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;
 
-/* The head that keeps all tokens that were returned. */
+/* The head with all tokens of the sequence that were returned. */
 static specdec__head specdec__whole_head(const specdec *t)
 {
     specdec__head head;
@@ -490,7 +490,7 @@ static specdec__head specdec__whole_head(const specdec *t)
     return head;
 }
 
-/* The last token of a head; -1: it is empty. */
+/* The last token that a prompt is appended to; -1: there is none. */
 static int32_t specdec__head_last(const specdec *t, specdec__head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
@@ -608,7 +608,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
             memmove(t->token_text, t->token_text + held, *part);
             return i;
         }
-        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        all += (size_t)(stream.held_count - t->stream.held_count); /* bytes that were scanned as text end there */
         sure = all < back ? 0 : all - back;
     }
     *part = 0;
@@ -673,7 +673,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_discard_children(t); /* the text ends before the tokens where these children would fork */
+            specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -697,10 +697,10 @@ static specdec_result specdec__call_work(specdec *t)
         return SPECDEC_ERROR_ARGUMENT;
     if (t->engine->room.views > 1)
         return specdec__engine_step(t->engine, NULL);
-    if (!specdec__engine_make_ready(t)) /* the only text */
+    if (!specdec__engine_make_ready(t)) /* the only sequence */
         return SPECDEC_DONE;
     t->failed = specdec__engine_step(t->engine, t);
-    if (t->failed == SPECDEC_ERROR_CANCELLED) /* that is told by the next call, and ends no other one */
+    if (t->failed == SPECDEC_ERROR_CANCELLED) /* the next call returns this error, and no other call */
         SPECDEC__STORE(&t->cancel, 0);
     return SPECDEC_OK;
 }
@@ -777,7 +777,7 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     result = specdec__next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
         specdec__engine_unslide(t);
-        t->stream = stream; /* tokens whose text was held back are in stock again */
+        t->stream = stream; /* tokens whose bytes were held back are pending again */
         t->stop = stop;
         t->handed_out = handed_out;
         piece->length = 0;

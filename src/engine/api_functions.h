@@ -215,7 +215,7 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(number);
 
     if (!stranger || !type)
         return NULL;

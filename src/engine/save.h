@@ -413,7 +413,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
 }
 
 /* The hash of a saved sequence's constraint; 0: it has none. */
-static uint64_t specdec__load_hash(const uint32_t *field)
+static uint64_t specdec__load_constraint_hash(const uint32_t *field)
 {
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
@@ -429,7 +429,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
-    if (specdec__load_hash(field) != t->constrained.hash)
+    if (specdec__load_constraint_hash(field) != t->constrained.hash)
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
                              ? "the saved text has a constraint, this one has none"
                              : "the saved text has another constraint than this one, or none");

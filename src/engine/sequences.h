@@ -48,8 +48,8 @@ typedef struct specdec__source_keys {
     int at;                /* its index to drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
-/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept one.
-   */
+/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept
+   one. */
 static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
@@ -73,8 +73,8 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     }
 }
 
-/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and values.
-   */
+/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and
+   values. */
 static void specdec__engine_share(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
@@ -207,8 +207,8 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's children.
-   */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's
+   children. */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;

@@ -24,8 +24,8 @@ static int specdec__engine_slide_count(const specdec *t)
     return others / 2;
 }
 
-/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides back.
-   */
+/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides
+   back. */
 static void specdec__engine_save_forks(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;

@@ -20,7 +20,7 @@
 #include "../constraint/automaton.h"
 #include "../constraint/finish.h"
 
-#define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__TEXT_ROOM 1024   /* bytes of a decoded token beyond the vocabulary's longest token */
 #define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
 #define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
 
@@ -191,8 +191,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0: neither.
-   */
+/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0:
+   neither. */
 static int specdec__stream_logprobs(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -225,8 +225,8 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* The constraint that settings give the next token: within a call of a tool settings.calls, else settings.constraint.
-   */
+/* The constraint that settings give the next token: within a call of a tool settings.calls, else
+   settings.constraint. */
 SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;

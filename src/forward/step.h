@@ -591,7 +591,7 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
 /* out (n, stride) = what the experts of each row give, by their shares, best first. */
 static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, stride);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, stride);
     const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
     int i, k;
 
@@ -608,7 +608,7 @@ static void specdec__forward_blend(specdec__context *c, int thread, float *out, 
 /* y += what the shared expert gives, times the sigmoid of what its router says, if it has one. */
 static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -691,7 +691,7 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
 /* y = norm(y), of what experts give, + norm(parts), of what the network beside them gives. Returns 1 when cancelled. */
 static int specdec__forward_both(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, to = part.to * 32, width = c->e - SPECDEC__APART;
     int i;
 
@@ -710,7 +710,7 @@ static int specdec__forward_both(specdec__context *c, int thread, const specdec_
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += what its experts give, and the shared one or the network beside them, if there is one. Returns 1 when
+/* Adds to x the outputs of its experts, and of the shared expert or the dense network, if there is one. Returns 1 when
    cancelled. */
 static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
@@ -992,7 +992,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     return SPECDEC_OK;
 }
 
-/* Of a batch that nobody wants: its nodes get their places, and states what waited for a step. */
+/* Prepares a cancelled batch without computing it: its nodes get their slots in the cache, and rows that waited are
+   applied to the states of recurrent layers. */
 static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);

@@ -687,8 +687,8 @@ typedef struct specdec_message {
    UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. What a caller hands
-   over may have SPECDEC_WHOLE_STRING as its length; bytes NULL: there is none. */
+/* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
+   text from the caller, length may be SPECDEC_WHOLE_STRING (up to the zero), and bytes NULL (no text). */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
@@ -982,7 +982,7 @@ SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const
                                                int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                                specdec_error *error);
 
-/* What a token is; they add up. */
+/* Kinds of a token, as bits: a token may be of several kinds. */
 enum {
     SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
     SPECDEC_TOKEN_END = 2,          /* ends an answer */

@@ -333,7 +333,8 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
-/* Binds what makes streams of x, and x of streams: each a tensor of a matrix for all streams but x. */
+/* Binds the matrices of AltUp that turn x into the other streams, and these into x. The file has one tensor for each
+   direction, which holds the matrices of all streams but x. */
 static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
 {
     static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};

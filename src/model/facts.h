@@ -515,7 +515,7 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer's attention, which is latent. */
+/* Checks the sizes of a layer with multi-head latent attention. */
 static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
                                                   specdec_error *error)
 {

@@ -159,7 +159,7 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
 /* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
    target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
 static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
-                                 double anew)
+                                     double anew)
 {
     const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
     specdec_tree tree = p->tree; /* its arrays are the lane's; n is the size when the step began */
@@ -265,7 +265,7 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
 
 /* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
    constraint. */
-static int specdec__ahead_applies(const specdec__engine *e)
+static int specdec__ahead_is_possible(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
            specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
@@ -275,7 +275,7 @@ static int specdec__ahead_applies(const specdec__engine *e)
 /* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
 static int specdec__ahead_may_choose(const specdec__engine *e)
 {
-    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_applies(e);
+    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
 
 /* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
@@ -295,7 +295,7 @@ static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune
 static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
-    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_applies(e);
+    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_is_possible(e);
 
     a->probe = applies && a->probe;
     a->active = applies && (e->config.async || a->mode || a->probe);
@@ -306,8 +306,8 @@ static void specdec__ahead_begin_step(specdec__engine *e)
         specdec__ahead_drop(a->sequence, a->copied);
 }
 
-/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own time.
-   */
+/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own
+   time. */
 static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
     const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
@@ -348,8 +348,8 @@ static int specdec__ahead_may_be_faster(const specdec__ahead *a)
     return a->slowdown > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster mode.
-   */
+/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster
+   mode. */
 static void specdec__ahead_choose_mode(specdec__ahead *a)
 {
     if (!a->trial) {

@@ -22,14 +22,14 @@ SPECDEC__FOR_SIZE
 /* Whether several runs of a sequence may be on their way in this step: it decodes alone, with coupled verification, and
    no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with one run measures the
    time without load, then prefilling continues. */
-static int specdec__pipe_applies(const specdec__engine *e)
+static int specdec__pipe_is_possible(const specdec__engine *e)
 {
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
         if (e->drafters[i].kind->follow)
             return 0;
-    return e->pipe && !e->waiting_count && specdec__ahead_applies(e);
+    return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
 /* times[1..PIPE_NODES]: cost of a run by its nodes, in seconds of its slowest stage. Time above that of one node counts
@@ -154,7 +154,7 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
         for (at = i; at > root;)
             at = p->tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 

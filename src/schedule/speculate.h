@@ -214,8 +214,8 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
     return tokens;
 }
 
-/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this step.
-   */
+/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this
+   step. */
 static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;

@@ -38,7 +38,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     specdec__step s;
     int act;
 
-    s.several = SPECDEC__PIPE && specdec__pipe_applies(e);
+    s.several = SPECDEC__PIPE && specdec__pipe_is_possible(e);
     s.act = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;

@@ -41,7 +41,7 @@ static size_t specdec__ngram_file_tokens(const specdec__ngram *index)
     return tokens;
 }
 
-/* Writes a live text and its end. Returns where it stopped. */
+/* Writes the counted tokens of a live sequence and an end mark. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -75,8 +75,8 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
     return to;
 }
 
-/* Writes what the index counts, the history and then the live texts, and what the target found likely, as a file into
-   data[room]. *bytes becomes what that takes; with data NULL that is all. All numbers are little-endian:
+/* Writes the tokens that the index counts, of the history and then of the live sequences, and the table of likely
+   tokens, as a file into data[room]. *bytes: the size of the file; data NULL: only that. All numbers are little-endian:
      8 bytes  "SPECSEEN"
      4        version: 2
      4        count
@@ -87,7 +87,7 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
      8        FNV-1a of all bytes before
    A file of version 1 has no table: its tokens are followed by the hash. O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t vocabulary, void *data,
-                                                          size_t room, size_t *bytes, specdec_error *error)
+                                          size_t room, size_t *bytes, specdec_error *error)
 {
     const size_t count = specdec__ngram_file_tokens(index), entries = specdec__ngram_entries(&index->recycling);
     unsigned char *file = (unsigned char *)data, *to;
@@ -104,7 +104,7 @@ static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t 
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_HEAD;
     for (i = 0; i < index->remembered; i++, to += 4)
-        specdec__store_u32(to, (uint32_t)*specdec__ngram_past(index, i));
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_text(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
@@ -180,12 +180,12 @@ static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigne
     return SPECDEC_OK;
 }
 
-/* Takes what a file of specdec__ngram_save holds into the history, as if these texts ended now: what has no room is
-   forgotten, the oldest first. Its likely tokens go where the table has none. tokens: of the vocabulary. Every byte is
-   checked before any counts. O(size). A file that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT,
+/* Reads the sequences of a file of specdec__ngram_save into the history, as if they ended now; the oldest tokens are
+   dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary. Every
+   byte is checked before any counts. O(size). A file that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT,
    SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no history. */
 static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
-                                                          const void *data, size_t size, specdec_error *error)
+                                          const void *data, size_t size, specdec_error *error)
 {
     const size_t room = (size_t)index->size.history;
     specdec__ngram_file f = {NULL, NULL, 0, 0};

@@ -17,7 +17,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
 #define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
 
-/* What followed a context. */
+/* The most probable tokens behind a context. */
 typedef struct specdec__recycled {
     uint32_t tag;                            /* a hash of the context; its lowest bits are its place */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
@@ -29,7 +29,7 @@ typedef struct specdec__recycling {
     uint32_t count;             /* a power of two; 0: nothing is kept */
 } specdec__recycling;
 
-/* Takes the table's memory from an arena: of at least so many entries, if any. */
+/* Takes a table of at least `entries` entries (0: none) from an arena. */
 static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
 {
     for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
@@ -56,7 +56,7 @@ SPECDEC__INLINE specdec__recycled *specdec__recycle_place(const specdec__recycli
     return &r->entries[tag & (r->count - 1)];
 }
 
-/* What followed the longest context that is in the table, of the known tokens of tail; NULL: none is. *length: its
+/* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
    tokens. */
 static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
                                                       int *length)
@@ -72,8 +72,8 @@ static const specdec__recycled *specdec__recycle_find(const specdec__recycling *
     return NULL;
 }
 
-/* Keeps what a row of logits (vocab) says about what follows tail (known tokens). A logit that is not known is
-   -infinity or no number. heat: the temperature; 0: greedy. */
+/* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
+   are -infinity or NaN. heat: the temperature; 0: greedy. */
 static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, int known,
                                   const specdec__kernels *kernels, const float *logits, int vocab, float heat)
 {
