@@ -104,11 +104,11 @@ class Server:
         about = json.loads(self.get("/health")[1])
         return about["running"] + about["waiting"]
 
-    def finish(self, looks=3000):
+    def finish(self, looks=600):
         """Waits until nothing is at work, for as long as tokens are read or written, however slowly; whether that came about."""
         while self.work():
             before = self.tokens()
-            if not until(lambda: self.tokens() != before or not self.work(), looks):
+            if not until(lambda: self.tokens() != before or not self.work(), looks, 0.1):
                 return False
         return True
 
