@@ -46909,9 +46909,10 @@ static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigne
 }
 
 /* Reads the sequences of a file of specdec__ngram_save into the history, as if they ended now; the oldest tokens are
-   dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary. Every
-   byte is checked before any counts. O(size). A file that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT,
-   SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no history. */
+   dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
+   Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
+   SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
+   history. */
 static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
                                           const void *data, size_t size, specdec_error *error)
 {
