@@ -170,6 +170,7 @@ extern "C" {
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
    SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
+   SPECDEC_NO_RECURRENT  without recurrent layers (LFM2, Qwen3.5, Mamba-2): a model with some is refused; 14 KB less
    SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
@@ -765,9 +766,10 @@ SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, si
    sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, into data[room], as
-   a file that specdec_load_history reads on any machine. *bytes becomes its size; with NULL as data that is all. The
-   file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, and what the model
+   found likely behind them, into data[room], as a file that specdec_load_history reads on any machine. *bytes becomes
+   its size; with NULL as data that is all. The file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine
+   has no n-grams. */
 SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
 /* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
@@ -819,8 +821,8 @@ typedef struct specdec_message {
    UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. What a caller hands
-   over may have SPECDEC_WHOLE_STRING as its length; bytes NULL: there is none. */
+/* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
+   text from the caller, length may be SPECDEC_WHOLE_STRING (up to the zero), and bytes NULL (no text). */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
@@ -1114,7 +1116,7 @@ SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const
                                                int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                                specdec_error *error);
 
-/* What a token is; they add up. */
+/* Kinds of a token, as bits: a token may be of several kinds. */
 enum {
     SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
     SPECDEC_TOKEN_END = 2,          /* ends an answer */
@@ -1170,12 +1172,12 @@ SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const 
    Greedy candidates get no noise. Equal sums: the lower token. Returns how many there are: fewer than k when candidates
    run out. */
 SPECDEC_DEF int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
-                       specdec_candidate *best);
+                                   specdec_candidate *best);
 
 /* The candidates' distribution, p[vocab], summing to 1; zero for tokens that are no candidates. Greedy: all on the
    best. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
-                                           specdec_error *error);
+                                                       specdec_error *error);
 
 /* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
    decision 0. Independent of the noise in specdec_sample_top for the same seed. */
@@ -1224,7 +1226,7 @@ SPECDEC_DEF specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, s
 /* Expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1] on the path
    from the root. Ranks past width count as never accepted. */
 SPECDEC_DEF specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
-                                  specdec_error *error);
+                                              specdec_error *error);
 
 /* Bytes of memory that specdec_tree_best and specdec_tree_grid need; 0 when a number is out of its limits. */
 SPECDEC_DEF size_t specdec_tree_memory(int n, int d, int width);
@@ -1283,7 +1285,7 @@ typedef struct specdec_verdict {
    draft, is passed over; for Sequoia, one behind all that this draft can draw is a uniform draw: leave out those whose
    draft share is 0. A few passes over the vocabulary, one for each rejected child (SpecTr: 30). Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
-                              specdec_error *error);
+                                          specdec_error *error);
 
 /* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
    decoding. */
@@ -1861,6 +1863,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__EXPERTS 1
 #endif
 
+/* Whether recurrent layers are there. */
+#ifdef SPECDEC_NO_RECURRENT
+#define SPECDEC__RECURRENT 0
+#else
+#define SPECDEC__RECURRENT 1
+#endif
+
 /* Whether there is more to draft with than a model. */
 #define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
 
@@ -2275,7 +2284,7 @@ static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error
     return code;
 }
 
-/* What would have been formatted is compiled and checked, but never called. */
+/* Takes the format and arguments of an error in a build without messages, so that compilers still check them. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specdec__fail_words(const char *format, ...)
 {
     (void)format;
@@ -2790,8 +2799,8 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
-   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_LENT is 1, it runs on the
-   stack that is handed over; elsewhere the system brings a stack of that size. It returns 0 when the thread is refused.
+   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_OWN_STACKS is 1, it runs on
+   the given stack; elsewhere the system allocates a stack of that size. It returns 0 when the thread is refused.
    A lot is where threads sleep. specdec__os_park sleeps until *word differs from value; specdec__os_wake makes all who
    sleep in a lot look at their words again. */
 
@@ -2799,12 +2808,12 @@ typedef void specdec__os_function(void *argument);
 
 #if defined(SPECDEC_NO_THREADS)
 #define SPECDEC__OS_THREADS 0
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 
 typedef int specdec__os_handle, specdec__os_lot;
 #elif defined(_WIN32)
 #define SPECDEC__OS_THREADS 1
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 
 typedef HANDLE specdec__os_handle;
 
@@ -2815,9 +2824,9 @@ typedef struct specdec__os_lot {
 #else
 #define SPECDEC__OS_THREADS 1
 #ifdef __APPLE__ /* takes stacks that begin with a page: of which size, no constant tells */
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 #else
-#define SPECDEC__OS_LENT 1
+#define SPECDEC__OS_OWN_STACKS 1
 #endif
 
 typedef pthread_t specdec__os_handle;
@@ -2933,7 +2942,7 @@ static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t byt
     int failed;
 
     pthread_attr_init(&attributes);
-    failed = SPECDEC__OS_LENT ? pthread_attr_setstack(&attributes, stack, bytes)
+    failed = SPECDEC__OS_OWN_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
                               : pthread_attr_setstacksize(&attributes, bytes);
     failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_main, thread);
     pthread_attr_destroy(&attributes);
@@ -3255,7 +3264,7 @@ static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsi
     specdec__os_lot_init(&crew->lot);
     for (; crew->count < helpers; crew->count++) {
         specdec__seat *seat = &crew->seats[crew->count];
-        void *stack = SPECDEC__OS_LENT ? stacks + (size_t)crew->count * SPECDEC__STACK : NULL;
+        void *stack = SPECDEC__OS_OWN_STACKS ? stacks + (size_t)crew->count * SPECDEC__STACK : NULL;
 
         seat->crew = crew;
         if (!specdec__os_start(&seat->thread, stack, SPECDEC__STACK, specdec__pool_helper, seat)) {
@@ -3282,7 +3291,8 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
         specdec__seat *seats = SPECDEC__TAKE(arena, specdec__seat, helpers);
 
         crew = SPECDEC__TAKE(arena, specdec__crew, 1);
-        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_LENT * (size_t)helpers, SPECDEC__STACK, 4096);
+        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_OWN_STACKS * (size_t)helpers, SPECDEC__STACK,
+                                                      4096);
         if (crew) {
             crew->seats = seats;
             crew->hooks = hooks;
@@ -3520,7 +3530,7 @@ typedef struct specdec__quant_type {
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
     uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2), of two
                            bits in [-1, 2] */
-    uint16_t has_minimum; /* it has no more than 5 bits then */
+    uint16_t has_minimum; /* a code has no more than 5 bits then: sums of wider codes know no minimums */
     specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
@@ -4482,12 +4492,12 @@ SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { r
 
 /* Types of files that are not read: their names, what is nearest of those that are, and their sizes; bytes 0: of a type
    that has gone from the format. */
-typedef struct specdec__quant_stranger {
+typedef struct specdec__quant_unsupported {
     unsigned short number, block, bytes;
     const char *name, *near_it;
-} specdec__quant_stranger;
+} specdec__quant_unsupported;
 
-static const specdec__quant_stranger specdec__quant_strangers[] = {
+static const specdec__quant_unsupported specdec__quant_unsupported_types[] = {
     {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
     {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
     {26, 1, 4, "I32", "F32"},           {27, 1, 8, "I64", "F32"},           {28, 1, 8, "F64", "F32"},
@@ -4495,13 +4505,13 @@ static const specdec__quant_stranger specdec__quant_strangers[] = {
     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
 /* The row of a type that is not read, or NULL when it is not even known. */
-static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_stranger(uint32_t number)
+static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_unsupported(uint32_t number)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__quant_strangers); i++)
-        if (specdec__quant_strangers[i].number == number)
-            return &specdec__quant_strangers[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__quant_unsupported_types); i++)
+        if (specdec__quant_unsupported_types[i].number == number)
+            return &specdec__quant_unsupported_types[i];
     return NULL;
 }
 
@@ -4510,7 +4520,7 @@ static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_strang
 static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
-    const specdec__quant_stranger *stranger = type ? NULL : specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = type ? NULL : specdec__quant_find_unsupported(number);
     const size_t block = type ? (size_t)type->block : stranger ? stranger->block : 1,
                  bytes = type ? (size_t)type->bytes : stranger ? stranger->bytes : 0;
 
@@ -4597,7 +4607,7 @@ SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
 /* specdec__quant_nearest of both, plus SPECDEC__QUANT_MAGIC: the low bits of the sums are those of the integers. */
 #define SPECDEC__QUANT_MAGIC specdec__quant_both(6755399441055744.0)
 SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
-                                                                specdec__pair high)
+                                                          specdec__pair high)
 {
     value = SPECDEC__LARGER_PAIR(value, low);
     return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_MAGIC;
@@ -5683,8 +5693,8 @@ static SPECDEC__UNUSED float specdec__log(float x)
     return specdec__fma(exponent, 0.693145752f, p + f);
 }
 
-/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. It
-   ends with any other, too: 0 gives something below -700. */
+/* Natural logarithm of a normal double > 0, to about 1e-15: scaled by powers of 2 into [sqrt(1/2), sqrt(2)), then the
+   series of atanh. Other arguments give an unspecified result, 0 one below -700. */
 static double specdec__log_double(double x)
 {
     int exponent = 0, i;
@@ -6268,7 +6278,7 @@ SPECDEC__INLINE void specdec__grid_iq2_s(const unsigned char *tile, int g, int r
 
 /* IQ3_XXS and IQ3_S: the indices stand at the same place; high: the bits above the eighth, one a point. */
 SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
-                                            int row, specdec__grid_group *out)
+                                       int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
     int i;
@@ -6573,15 +6583,15 @@ SPECDEC__INLINE int specdec__x86_parts(int type)
     }
 }
 
-/* Where the file's block begins in which the 32 values `block` lie, in tiles that begin at tile; and the how manieth of
-   that block's they are. Types with factors have their 256 values at tile. */
-SPECDEC__INLINE const unsigned char *specdec__x86_own(int type, const unsigned char *tile, int block)
+/* The address of the block that holds 32 values (number `block` of a tile), and their index among its groups of 32.
+   Types with factors have one block of 256 values, at `tile`. */
+SPECDEC__INLINE const unsigned char *specdec__x86_block_of(int type, const unsigned char *tile, int block)
 {
     const int parts = specdec__x86_parts(type), whole = specdec__x86_is_plain(type) ? block / parts : 0;
 
     return tile + (size_t)whole * (size_t)(specdec__x86_span(type) * parts);
 }
-SPECDEC__INLINE int specdec__x86_part(int type, int block)
+SPECDEC__INLINE int specdec__x86_part_of(int type, int block)
 {
     return specdec__x86_is_plain(type) ? block % specdec__x86_parts(type) : block;
 }
@@ -6595,8 +6605,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of specdec__x86_own
-   and specdec__x86_part, from the first row of a vector on. */
+/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of
+   specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
 #define SPECDEC__X86_CODES(isa, own, part, u) \
     case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
@@ -7594,7 +7604,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *lo
     }
 }
 
-/* Eighths of Q6_K: four bits and two bits make a code. */
+/* u: the codes of an eighth of the 256 values of a tile of Q6_K: four low bits from nibbles, two high bits. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
@@ -7633,11 +7643,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
                                                        __m256i u[8])
 {
-    const unsigned char *own = specdec__x86_own(type, tile + half * 32, block);
+    const unsigned char *own = specdec__x86_block_of(type, tile + half * 32, block);
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx2, own, specdec__x86_part(type, block), u)
+    SPECDEC__X86_CODES(avx2, own, specdec__x86_part_of(type, block), u)
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -7778,12 +7788,12 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx2_powers(specdec__x86_own(type, rows->tile, granule) + rows->half * 8);
+        return specdec__avx2_powers(specdec__x86_block_of(type, rows->tile, granule) + rows->half * 8);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx2_halves_of_e4m3(specdec__x86_own(type, rows->tile, granule / 2) + rows->half * 32,
+        return specdec__avx2_halves_of_e4m3(specdec__x86_block_of(type, rows->tile, granule / 2) + rows->half * 32,
                                             granule % 4);
     if (specdec__x86_is_plain(type))
-        return specdec__avx2_halves(specdec__x86_own(type, rows->tile, granule) + specdec__x86_d(type) +
+        return specdec__avx2_halves(specdec__x86_block_of(type, rows->tile, granule) + specdec__x86_d(type) +
                                     which * 2 * SPECDEC__ROWS + rows->half * 16);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
@@ -8717,8 +8727,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
 
 /* See specdec__interleave_function. */
 SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *type, const unsigned char *rows,
-                                                     size_t row_bytes, int row_count, size_t blocks,
-                                                     unsigned char *tile_out)
+                                                   size_t row_bytes, int row_count, size_t blocks,
+                                                   unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
     const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
@@ -9143,11 +9153,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_own(type, tile, block) : tile;
+    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_block_of(type, tile, block) : tile;
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx512, own, specdec__x86_part(type, block), u)
+    SPECDEC__X86_CODES(avx512, own, specdec__x86_part_of(type, block), u)
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -9286,7 +9296,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_is_plain(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
-    const unsigned char *own = unpacked ? tile : specdec__x86_own(type, tile, block);
+    const unsigned char *own = unpacked ? tile : specdec__x86_block_of(type, tile, block);
     int i;
 
     specdec__avx512_codes(type, tile, panel, block, out->codes);
@@ -9297,7 +9307,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
                                 : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part(type, block), i)
+        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part_of(type, block), i)
                               : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
             out->minimum[i] = plain ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
@@ -10883,7 +10893,7 @@ SPECDEC__INLINE void specdec__neon_put_crumbs(const unsigned char *crumbs, const
     }
 }
 
-/* Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of crumbs, d, dmin. */
+/* Unpacks Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of 2-bit fields, d, dmin. */
 SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
@@ -11720,7 +11730,7 @@ SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
     return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
-/* Types of one or two bits, and those and MXFP4: see specdec__neon_few_bits. */
+/* Whether the codes of a type have one or two bits; few_bits: or are those of MXFP4. See specdec__neon_few_bits. */
 SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
@@ -12006,8 +12016,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_
 
 /* 32 values of four rows of block b of IQ2. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq2(int type, const specdec__dotprod_run *run, int b,
-                                                                 const specdec__dotprod_quad *quad,
-                                                                 specdec__dotprod_rows *rows)
+                                                                const specdec__dotprod_quad *quad,
+                                                                specdec__dotprod_rows *rows)
 {
     const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
     const int8x16_t ones = vdupq_n_s8(1);
@@ -13177,7 +13187,7 @@ SPECDEC__I8MM_TYPES(SPECDEC__I8MM_MULTIPLY)
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* Sums of four rows of one column, that start at SPECDEC__DOTPROD_START; w: words of the granule. Sums of 8 products
+/* Sums of products of four rows with a column, over a granule of `words` words (w), plus *start. Sums of 8 products
    (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words, int wide, const int32_t *start,
                                                    const int8_t *codes)
@@ -14009,11 +14019,11 @@ typedef uint8_t specdec__line_rows __attribute__((vector_size(16)));            
 enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
        SPECDEC__LINE_GRID };
 
-/* Where the codes of a type stand in a tile: code = low bits | high bits << up, + offset. */
+/* Where the codes of a type stand in a tile: code = low bits | high bits << shift, + offset. */
 typedef struct specdec__line_codes {
     uint32_t type;
     uint16_t order, low, high; /* where low and high bits begin */
-    uint8_t mask, high_mask, up, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
+    uint8_t mask, high_mask, shift, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
     int8_t offset;
 } specdec__line_codes;
 
@@ -14104,7 +14114,7 @@ SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, c
                                               int has_high, int8_t *codes)
 {
     const specdec__line_v mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
-    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->up);
+    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
     const specdec__line_v shift = specdec__line_set(run->shift);
     int i, j;
 
@@ -15235,7 +15245,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
 /* A string; out->data is NULL when the key is absent. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
                                                                specdec__bytes *out,
-                                               specdec_error *error)
+                                                               specdec_error *error)
 {
     specdec__gguf_value v;
 
@@ -15253,7 +15263,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 /* An array with items of one type; out->items is NULL when the key is absent. Items are read with specdec__load_...,
    strings one after the other with specdec__cursor_string over (items, bytes). */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
-                                              specdec__gguf_value *out, specdec_error *error)
+                                                              specdec__gguf_value *out, specdec_error *error)
 {
     memset(out, 0, sizeof *out);
     if (!specdec__gguf_find(gguf, key, out))
@@ -19392,7 +19402,7 @@ static void specdec__answer_keyed(specdec_splitter *s)
         specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
-/* Can what was noted only be the beginning of an object, a list or a long number? */
+/* Whether the bytes noted so far can only begin an object, a list or a long number. */
 static int specdec__answer_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
@@ -19973,7 +19983,7 @@ static void specdec__answer_step(specdec_splitter *s)
     }
 }
 
-/* The answer has ended: what is held back is what it looks like. */
+/* Ends the answer: bytes that were held back become the kind of part that they look like. */
 static void specdec__answer_finish(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
@@ -19997,7 +20007,7 @@ static void specdec__answer_finish(specdec_splitter *s)
 
 /* ---- Taken from outside. */
 
-/* The next bytes; NULL: the answer has ended. */
+/* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
 {
     s->input = bytes;
@@ -25376,7 +25386,7 @@ static void specdec__template_use(specdec__template *t, int op, int32_t packed)
                                   : specdec__template_bool(specdec__template_tests_true(t, which, &value, &call)));
 }
 
-/* Instructions on values alone. */
+/* Executes an instruction that only computes values on the stack. */
 static void specdec__template_compute(specdec__template *t, int op, int32_t argument)
 {
     const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
@@ -25928,9 +25938,9 @@ static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end,
     specdec__chat_close(format, role, end, out);
 }
 
-/* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: there are
-   messages before it. end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without
-   words, when out->needed is above its size. */
+/* Appends messages in the model's chat format, and the beginning of the model's turn. begun: 1: messages precede them.
+   end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without a message, when
+   out->needed is above out's size. */
 static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *chat, specdec__bytes end, int begun,
                                                            const specdec_message *messages, int count,
                                                            specdec__chat_text *out, specdec_error *error)
@@ -26399,7 +26409,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A text of the caller's with its length; one that is not there is empty. */
+/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for NULL. */
 static specdec__bytes specdec__text_of(specdec_text text)
 {
     return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
@@ -26954,9 +26964,9 @@ static const specdec__calls *specdec__conversation_named(specdec__bytes text, co
 
 /* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
    stays in w->found. */
-static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_recognise(specdec__chat_work *w,
-                                                                             specdec__bytes text,
-                                                                             const specdec__vocab *v)
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(specdec__chat_work *w,
+                                                                                specdec__bytes text,
+                                                                                const specdec__vocab *v)
 {
     static const char tools[] =
         "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather.\", "
@@ -27157,7 +27167,7 @@ struct specdec_constraint_state {
     specdec__stack_node node[SPECDEC__STACK_NODES];
 };
 
-/* What a step works with: nodes of a state, and behind them new ones. */
+/* The memory of a step: nodes of a state, and behind them new nodes. */
 typedef struct specdec__machine {
     const specdec_constraint *constraint;
     const uint32_t *words;
@@ -29356,7 +29366,7 @@ static void specdec__build_live(specdec__build *b)
 
 /* ---- First bytes of rules. */
 
-/* Adds what a state may begin with to a rule's set. Returns whether that changed it. */
+/* Adds the first bytes that a state accepts to a rule's set. Returns 1 if the set has changed. */
 static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
 {
     const uint32_t *record = b->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
@@ -29947,8 +29957,8 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
            (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* The states that every JSON has: inside a string, a string as a rule, one character as a rule. body: the DFA between
-   quotes; place: its states. Strings may have any escape here. */
+/* Adds the states that every JSON constraint has: inside a string, a rule for a string, a rule for one character. body:
+   the DFA between quotes; place: its states. Any escape is allowed in these strings. */
 static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
@@ -30419,7 +30429,8 @@ enum {
 
 enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
 
-/* A fact or a branch: kind, the keyword's value, the schema that has it, negated or a term. */
+/* A keyword of a schema (kind): the node of its value, the schema that has it, and 1 if it is negated. A branch has a
+   term in place of the last. */
 typedef struct specdec__fact {
     uint32_t kind, node, owner, more;
 } specdec__fact;
@@ -30780,7 +30791,7 @@ static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_
     v->data[at + 3] = more;
 }
 
-static void specdec__schema_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
+static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
 {
     specdec__schema_push(s, &s->facts, kind, node, owner, more);
 }
@@ -30871,21 +30882,21 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
     case SPECDEC__KEY_ENUM:
         if (value != SPECDEC__JSON_ARRAY)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
-        specdec__schema_fact(s, key->kind, node, owner, 0);
+        specdec__schema_add_fact(s, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* once for a schema */
         if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         if (!(s->keywords_seen & 1))
-            specdec__schema_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
         s->keywords_seen |= 1;
         break;
     case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_BESIDE:
         if (!(s->keywords_seen & 2))
-            specdec__schema_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
         s->keywords_seen |= 2;
         break;
-    default: specdec__schema_fact(s, key->kind, node, owner, 0);
+    default: specdec__schema_add_fact(s, key->kind, node, owner, 0);
     }
 }
 
@@ -30982,7 +30993,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
 
     if (negated) { /* one option for each name that is missing */
         s->types &= SPECDEC__TYPE_OBJECT;
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
             specdec__schema_term(s, value, 1);
             return !i;
@@ -30991,20 +31002,20 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
             if (!specdec__schema_each(s, value, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
         return 1;
     }
     if (!i) {
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
     s->types &= SPECDEC__TYPE_OBJECT; /* others are of the first option */
-    specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+    specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
         while (specdec__schema_each(s, value, &at))
-            specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
     else if (specdec__schema_node(s, value)->kind == SPECDEC__JSON_STRING)
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
     else
         specdec__schema_term(s, value, 0);
     return i == 1;
@@ -31075,15 +31086,15 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
             if (!specdec__schema_each(s, node, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
         return 1;
     case SPECDEC__KEY_PROPERTIES:
         do {
             if (!specdec__schema_each(s, node, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
-        specdec__schema_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
         return 1;
     case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_BESIDE: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
         if (i)
@@ -31093,27 +31104,27 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         else if (key->name[0] == 'p' && specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
         else
-            specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+            specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return 1;
     case SPECDEC__KEY_MINIMUM: case SPECDEC__KEY_MAXIMUM: case SPECDEC__KEY_ABOVE: case SPECDEC__KEY_BELOW:
     case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST: case SPECDEC__KEY_MULTIPLE: case SPECDEC__KEY_PATTERN:
     case SPECDEC__KEY_FORMAT:
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_UNIQUE:
         if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_TRUE)
             s->types = 0;
-        specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+        specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
         if (specdec__json_integer(&s->j, node, &number) && number <= 0)
             s->types = 0;
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MAX_LENGTH: case SPECDEC__KEY_MAX_ITEMS: case SPECDEC__KEY_MAX_PROPERTIES:
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
-    default: specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1); return !i;
+    default: specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1); return !i;
     }
 }
 
@@ -31568,7 +31579,8 @@ static const char *specdec__raw_open(const specdec__schema *s)
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
 
-/* The states of an NFA that read what a DFA without calls accepts, all of whose states lead to an end. */
+/* Adds states to an NFA that accept the same as a DFA, and then continue with `next`. The DFA has no calls, and an end
+   can be reached from all of its states. */
 static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
 {
     const uint32_t first = b->nfa.count;
@@ -31610,8 +31622,8 @@ static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t 
     return next;
 }
 
-/* Texts that an expression over characters describes leave *d. Returns 0 when none is left. */
-static int specdec__raw_without(specdec__schema *s, specdec__dfa *d, const char *text)
+/* Removes from the DFA *d the texts that an expression over characters accepts. Returns 0 when none is left. */
+static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
 
@@ -31641,7 +31653,7 @@ static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
 
-    if (lines && !specdec__raw_without(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+    if (lines && !specdec__raw_subtract(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
         bare.states = 0;
     b->nfa.count = 0;
     end = specdec__nfa_text(b, close, specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0));
@@ -31677,7 +31689,7 @@ static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, c
     }
     if (s->b->failed || !specdec__dfa_trim(s->b, d))
         return;
-    if (s->doubtful && !specdec__raw_without(s, d, specdec__raw_doubtful))
+    if (s->doubtful && !specdec__raw_subtract(s, d, specdec__raw_doubtful))
         return;
     if (specdec__raw_marked(s, d))
         specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
@@ -32057,7 +32069,7 @@ static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
     specdec__dfa d;
 
     if (!specdec__schema_listed(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
-        (s->doubtful && !specdec__raw_without(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
+        (s->doubtful && !specdec__raw_subtract(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
         return 0;
     rule = specdec__build_rule(b);
     if (b->failed)
@@ -32612,7 +32624,8 @@ static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
     return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
 }
 
-/* Notes what the values of an argument are, for those who read the answer; size 0: of those that are not listed. */
+/* Stores how the values of an argument of the current tool are written, for the splitter; size 0: of arguments that the
+   schema does not list. */
 static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
                                   uint32_t rule)
 {
@@ -33085,7 +33098,7 @@ static void specdec__schema_raw_literals(specdec__schema *s)
             specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
     }
     if (!b->failed && b->tree.data[any + SPECDEC__TREE_CHILD] && specdec__strings_tree(b, &d, any) &&
-        (!s->doubtful || specdec__raw_without(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
+        (!s->doubtful || specdec__raw_subtract(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
         specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
 }
 
@@ -33158,7 +33171,7 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     b->rules.data[rule] = start;
 }
 
-/* An error that has no keyword yet is that of a conjunction. */
+/* Sets the keyword of an error that has none yet, to that of a conjunction. */
 static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
@@ -33571,8 +33584,8 @@ static void specdec__compile_choices(specdec__build *b, const char *const *choic
 }
 
 /* Says where a text is wrong. */
-static specdec_result specdec__compile_place(const specdec__build *b, const unsigned char *text, size_t size,
-                                             specdec_error *error)
+static specdec_result specdec__compile_fail_at(const specdec__build *b, const unsigned char *text, size_t size,
+                                               specdec_error *error)
 {
     size_t i, line = 1, column = 1;
 
@@ -33654,11 +33667,11 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
     if (s && s->bad_key)
         return specdec__compile_path(s, error);
     if (s && (b->at || !s->j.nodes || s->j.failed))
-        return specdec__compile_place(b, text, size, error);
+        return specdec__compile_fail_at(b, text, size, error);
     if (s && s->bad_node)
         return specdec__compile_path(s, error);
     if (text && b->at)
-        return specdec__compile_place(b, text, size, error);
+        return specdec__compile_fail_at(b, text, size, error);
     return specdec__fail(error, (specdec_result)b->failed, "%s", b->why);
 }
 
@@ -34047,7 +34060,7 @@ static void specdec__machine_next(specdec__machine *m, const specdec__thread *th
 
 /* Do these bytes follow? Reads them from a copy of the state. */
 static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
-                                                   const unsigned char *bytes, size_t count)
+                                                    const unsigned char *bytes, size_t count)
 {
     specdec_constraint_state copy = *state;
     size_t i;
@@ -34568,10 +34581,13 @@ typedef struct specdec__mixing {
     int inputs, kept;         /* of which [inputs, inputs + kept) changes the state */
 } specdec__mixing;
 
+/* Whether a model has recurrent layers, here or in another part of it. */
+SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+
 /* Floats of the matrix of a head. */
 SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
 
-/* Floats of the inputs of a convolution that precede the next one's. */
+/* Floats of the last taps - 1 inputs of the convolution's channels, which the next token's convolution needs. */
 SPECDEC__INLINE size_t specdec__mixing_window(const specdec__mixing *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
@@ -34684,7 +34700,8 @@ typedef struct specdec__layer {
    bit i % PERIOD of OTHERS is set. */
 enum {
     SPECDEC__NO_TRAIT,       /* ends a row */
-    SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    SPECDEC__NEOX,           /* RoPE turns pairs (i, i + dim/2), as in most models; otherwise (2i, 2i + 1), for which
+                                converters have reordered Llama's rows of queries and keys */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
     SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
@@ -35445,7 +35462,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
 
 /* Maps the parts of a model one behind the other, or, with room, reads them into it. */
 static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room,
-                                                            int mapped, specdec_error *error)
+                                                             int mapped, specdec_error *error)
 {
     char name[SPECDEC__PART_PATH];
     specdec__gguf part;
@@ -35824,7 +35841,8 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     const specdec__gguf_value *list = &m->recurrent;
     int64_t value = 0;
 
-    if (!m->mixing.kind || index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+    if (!specdec__mixing_is(&m->mixing) ||
+        index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
         return 0;
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
         return 1;
@@ -35887,6 +35905,10 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
     x->kind = m->trait[SPECDEC__MIXING];
     if (!x->kind)
         return SPECDEC_OK;
+    if (!SPECDEC__RECURRENT)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "recurrent layers, which %s has, are left out of this build by SPECDEC_NO_RECURRENT",
+                             m->architecture->name);
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
@@ -35985,7 +36007,7 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer's attention, which is latent. */
+/* Checks the sizes of a layer with multi-head latent attention. */
 static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
                                                   specdec_error *error)
 {
@@ -36169,9 +36191,9 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
 }
 
 /* Refuses a tensor of a type that is not read. */
-static specdec_result specdec__model_unread(const char *name, uint32_t type, specdec_error *error)
+static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
 {
-    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(type);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
 
     return stranger ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                                     "tensor %s is of type %s, which is not read (%s is)", name, stranger->name,
@@ -36238,7 +36260,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
         return result;
     out->type = specdec__quant_find(t.type);
     if (!out->type)
-        return specdec__model_unread(name, t.type, error);
+        return specdec__model_fail_type(name, t.type, error);
     if (specdec__quant_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
@@ -36300,7 +36322,7 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* The same, of numbers up to 1e16. */
+/* As specdec__model_values, and checks that all values are numbers of at most 1e16 in size. */
 static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
                                            int vectors, int required, specdec__arena *arena, const float **out,
                                            specdec_error *error)
@@ -37139,7 +37161,8 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
-/* Binds what makes streams of x, and x of streams: each a tensor of a matrix for all streams but x. */
+/* Binds the matrices of AltUp that turn x into the other streams, and these into x. The file has one tensor for each
+   direction, which holds the matrices of all streams but x. */
 static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
 {
     static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
@@ -37208,7 +37231,7 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 }
 
 /* Whether a layer's tensor of this name is one that holds a matrix, or (with kinds 2) a vector, as they were bound. */
-static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
+static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
 {
     const specdec__shape shape = specdec__model_layer_shape(m, layer);
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
@@ -37248,14 +37271,14 @@ static int specdec__model_layer_reads(const specdec__model *m, int layer, specde
     char weight[96];
     specdec__bytes matrix;
 
-    if (specdec__model_layer_knows(m, layer, suffix, 2))
+    if (specdec__model_layer_has_tensor(m, layer, suffix, 2))
         return 1;
     if (!specdec__model_renamed(suffix, ".input_scale", ".weight", weight, sizeof weight) &&
         !specdec__model_renamed(suffix, ".scale", ".weight", weight, sizeof weight))
         return 0;
     matrix.data = (const unsigned char *)weight;
     matrix.size = strlen(weight);
-    return specdec__model_layer_knows(m, layer, matrix, 1);
+    return specdec__model_layer_has_tensor(m, layer, matrix, 1);
 }
 
 /* Whether tensors of this name are read: of layers that there are, or of the whole. */
@@ -37436,7 +37459,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The name of a tensor of the first such block. */
+/* Writes the name of a tensor of the first NextN block to `name`. */
 static const char *specdec__nextn_name(const specdec__model *target, const char *suffix, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
@@ -37708,7 +37731,7 @@ static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
     return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
-/* The output matrix lies in planes. */
+/* Gives an output matrix that is stored in planes the bounds of its rows. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
@@ -37867,7 +37890,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
         work->memory = memory;
         work->bytes = bytes;
         specdec__chat_recognise(work, m->chat_template, &m->vocab);
-        specdec__conversation_recognise(work, m->chat_template, &m->vocab);
+        specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
     *beyond = specdec__arena_again(arena, from);
@@ -37939,7 +37962,7 @@ typedef struct specdec__model_cut {
 
 /* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
+                                           const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
@@ -38085,7 +38108,7 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!mixing->kind)
+    if (!specdec__mixing_is(mixing))
         return;
     s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->most = specdec__min_int(length / s->every, 1 << 12);
@@ -38107,7 +38130,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 
     memset(state, 0, sizeof *state);
     state->next.slot = -1;
-    if (!s->mixing.kind)
+    if (!specdec__mixing_is(&s->mixing))
         return;
     state->room = s->most + 2;
     state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
@@ -38118,7 +38141,10 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
         state->place[i] = i;
 }
 
-/* The state of a view: what its last point says, or zeros. */
+/* Whether a cache has states. */
+SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
+
+/* The last point of a view's state (its token count and slot), or zeros if it has none. */
 SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};
@@ -38175,7 +38201,7 @@ static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
     state->nodes = state->certain = 0;
 }
 
-/* A place moves from one position of the order to another one before it. */
+/* Moves an entry of state->place from index `from` to a lower index `to`; those between move up by one. */
 static void specdec__state_move(specdec__state *state, int from, int to)
 {
     const int place = state->place[from];
@@ -38184,7 +38210,7 @@ static void specdec__state_move(specdec__state *state, int from, int to)
     state->place[to] = place;
 }
 
-/* The first count tokens that wait are in the state: their places are free. */
+/* Frees the places of waiting tokens, once the state includes them. */
 static void specdec__state_applied(specdec__state *state)
 {
     int i;
@@ -38721,7 +38747,7 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
    states; none where a window would reach pages that were given back. */
 static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = kv->states.count ? specdec__state_reach(&view->state, end) : end;
+    end = specdec__states_are(&kv->states) ? specdec__state_reach(&view->state, end) : end;
     return specdec__view_holds_all(view, kv, end) ? end : 0;
 }
 
@@ -38733,7 +38759,8 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 
     if (length < view->length) {
         length = specdec__view_reach(view, kv, length);
-        specdec__state_cut(&view->state, &kv->states, length);
+        if (specdec__states_are(&kv->states))
+            specdec__state_cut(&view->state, &kv->states, length);
     }
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
@@ -38992,7 +39019,8 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         for (had |= s->spare; s->spare;)
             specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
-    specdec__state_unreserve(&view->state, &kv->states);
+    if (specdec__states_are(&kv->states))
+        specdec__state_unreserve(&view->state, &kv->states);
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -39004,7 +39032,7 @@ static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         specdec__state_keep(&view->state, &kv->states, path, count, stay);
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
@@ -39067,7 +39095,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     int end, span, i;
 
     specdec__view_unreserve(view, kv);
-    if (kv->states.count) {
+    if (specdec__states_are(&kv->states)) {
         if (from || view->length)
             return 0;
         count = specdec__state_shares(&view->state, &other->state, count);
@@ -39755,7 +39783,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     }
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    if (c->model->mixing.layers)
+    if (SPECDEC__RECURRENT && c->model->mixing.layers)
         c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
     specdec__arena_beyond(arena, end);
 }
@@ -39792,7 +39820,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
-    if (model->mixing.kind)
+    if (specdec__mixing_is(&model->mixing))
         specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
@@ -40036,8 +40064,8 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
 
 /* What specdec__forward_tiles does, without the scales of matrices. */
 static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
-                                   const specdec__place *next, int column, int count,
-                                   specdec__scratch *scratch, float *const *sums)
+                                      const specdec__place *next, int column, int count,
+                                      specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
     const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
@@ -40104,12 +40132,12 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
 }
 
 SPECDEC__FOR_SIZE
-/* Pairs of tiles of a matrix that are read to see how long that takes: of all slices of so many pairs, as many as there
-   are threads, from number at * threads on. */
+/* Slices of a matrix that are read to time it, one a thread: slices have `pairs` pairs of tiles, and the first one is
+   number index * threads. */
 typedef struct specdec__slices {
     specdec__context *context;
     const specdec__matrix *matrix;
-    int at, pairs;
+    int index, pairs;
 } specdec__slices;
 
 /* Multiplies a thread's slice by column 0, whatever that holds, and forgets the sums: weights are read as in a step of
@@ -40119,7 +40147,7 @@ static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
     const specdec__slices *slices = (const specdec__slices *)argument;
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
-    int k = slices->at * specdec__pool_active(c->pool) + thread, end, i;
+    int k = slices->index * specdec__pool_active(c->pool) + thread, end, i;
     specdec__place places[4]; /* a pair and the next one */
     float *sums[2];
 
@@ -40262,7 +40290,7 @@ typedef struct specdec__part {
     int from, to;    /* blocks of each */
 } specdec__part;
 
-static specdec__part specdec__forward_part(const specdec__context *c, int thread, int n, int stride)
+static specdec__part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
 {
     const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32,
               whole = n >= 16 * threads;
@@ -40293,7 +40321,7 @@ typedef struct specdec__input {
 static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__input *in)
 {
     const specdec__model *m = c->model;
-    const specdec__part part = specdec__forward_part(c, thread, in->n, in->stride);
+    const specdec__part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
     const int at = part.from * 32, width = in->stride - SPECDEC__APART;
     specdec__columns columns; /* a copy but for what thread 0 is going to write */
     int i;
@@ -40334,7 +40362,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
 /* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
 static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -40354,7 +40382,7 @@ static void specdec__forward_add(specdec__context *c, int thread, const float *n
 /* A thread's part of x times a factor. */
 static void specdec__forward_scale(specdec__context *c, int thread, float factor)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first; i < part.last; i++)
@@ -40590,7 +40618,7 @@ static void specdec__forward_coefficients(const specdec__context *c, int i, cons
 /* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
 static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.to * 32;
     float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
     int i, at, s, k, n;
@@ -40614,7 +40642,7 @@ static void specdec__forward_predict(specdec__context *c, int thread, const spec
    Then h = x times a weight, which is what goes with the layer's inputs. */
 static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.to * 32;
     float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
     int i, at, s, n;
@@ -40637,10 +40665,10 @@ static void specdec__forward_correct(specdec__context *c, int thread, const spec
     }
 }
 
-/* A thread's part of x = (x + h + norm(y)) / root(2): what stands beside attention is h and y. */
+/* A thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -41246,7 +41274,7 @@ static int specdec__forward_find(const specdec__context *c, const specdec__unit 
     return aligned ? slots[range.from] / SPECDEC__KEYS : -1;
 }
 
-/* A block of keys, all nodes of a unit. */
+/* Attention of all nodes of a unit to one block of 64 keys, added to their running sums. */
 static void specdec__forward_block(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int block)
 {
     int node, share, page, slots[SPECDEC__KEYS], i;
@@ -42017,7 +42045,7 @@ SPECDEC__FOR_SIZE
 static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
 {
     const specdec__block *b = &c->model->block;
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int width = c->model->embedding, groups = width / b->group;
     const int end = specdec__min_int(part.to * 32, width), stride = specdec__forward_stride(2 * b->taps * groups);
     int i, tap, d;
@@ -42040,7 +42068,7 @@ static void specdec__forward_convolve(specdec__context *c, int thread, const flo
 /* A thread's part of c->mixed goes back to where the half's output is awaited. */
 static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first; i < part.last; i++) {
@@ -42624,7 +42652,7 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
 /* out (n, stride) = what the experts of each row give, by their shares, best first. */
 static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, stride);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, stride);
     const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
     int i, k;
 
@@ -42641,7 +42669,7 @@ static void specdec__forward_blend(specdec__context *c, int thread, float *out, 
 /* y += what the shared expert gives, times the sigmoid of what its router says, if it has one. */
 static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -42724,7 +42752,7 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
 /* y = norm(y), of what experts give, + norm(parts), of what the network beside them gives. Returns 1 when cancelled. */
 static int specdec__forward_both(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, to = part.to * 32, width = c->e - SPECDEC__APART;
     int i;
 
@@ -42743,7 +42771,7 @@ static int specdec__forward_both(specdec__context *c, int thread, const specdec_
     return specdec__pool_barrier(c->pool);
 }
 
-/* x += what its experts give, and the shared one or the network beside them, if there is one. Returns 1 when
+/* Adds to x the outputs of its experts, and of the shared expert or the dense network, if there is one. Returns 1 when
    cancelled. */
 static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
@@ -42937,7 +42965,7 @@ static void specdec__forward_worker(void *argument, int thread)
         c->scratch[thread].half = 2 * i;
         if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
             return;
-        if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
@@ -43025,12 +43053,16 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     return SPECDEC_OK;
 }
 
-/* Of a batch that nobody wants: its nodes get their places, and states what waited for a step. */
+/* Prepares a cancelled batch without computing it: its nodes get their slots in the cache, and rows that waited are
+   applied to the states of recurrent layers. */
 static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
 
-    if (!result && c->kv.states.count && (result = specdec__forward_mix_prepare(c, batch, error)) == SPECDEC_OK)
+    if (result || !specdec__states_are(&c->kv.states))
+        return result;
+    result = specdec__forward_mix_prepare(c, batch, error);
+    if (!result)
         specdec__forward_mix_end(c, 0);
     return result;
 }
@@ -43044,13 +43076,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
-    if (!result && c->kv.states.count)
+    if (!result && specdec__states_are(&c->kv.states))
         result = specdec__forward_mix_prepare(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (c->kv.states.count)
+    if (specdec__states_are(&c->kv.states))
         specdec__forward_mix_end(c, !result);
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return result;
@@ -43216,7 +43248,7 @@ SPECDEC__FOR_SPEED
  * >>speculation/heads: runs heads that predict the next tokens from a hidden state of the target, level by level.
  * ================================================================================================================== */
 
-/* A file of heads with what a level of a tree needs. */
+/* A file of heads, with the buffers of a level of a tree. */
 typedef struct specdec__heads {
     float blend;              /* by how much a row of the table counts */
     float *input;             /* (most, stride of the wider): what a level reads */
@@ -43232,7 +43264,7 @@ typedef struct specdec__heads {
 
 SPECDEC__FOR_SIZE
 
-/* Tokens that a row of logits is about: all heads have as many. */
+/* Tokens of a row of logits; the same for all heads. */
 static int specdec__heads_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
@@ -43262,13 +43294,13 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
         h->ones[i] = 1;
 }
 
-/* The width of what a level reads. */
+/* Floats of a row of a level's input. */
 static int specdec__heads_width(const specdec__model *m, int level)
 {
     return level && m->speculator->follow ? m->feed_forward : m->embedding;
 }
 
-/* A thread's rows of products become states. */
+/* A thread's part of turning products into a level's states. */
 static void specdec__heads_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
@@ -43324,8 +43356,8 @@ static void specdec__heads_worker(void *argument, int thread)
 
 SPECDEC__FOR_SPEED
 
-/* Runs head number `level` on n rows of h->input behind these tokens: states lie in h->inner, logits in h->logits. The
-   input of level 0 is normed first where heads want that. */
+/* Runs head number `level` on n rows of h->input behind tokens[n]: writes states to h->inner, logits to h->logits. The
+   input of level 0 is normalised first where the file says so. */
 static specdec_result specdec__heads_run(specdec__heads *h, int level, const int32_t *tokens, int n,
                                          specdec_error *error)
 {
@@ -43364,9 +43396,9 @@ enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) }
 
 SPECDEC__FOR_SIZE
 
-/* These members become word[SPECDEC__SAMPLE_WORDS], or the words members (loads). Words of text are little-endian, so
-   that they are the same bytes everywhere. */
-static SPECDEC__UNUSED void specdec__sample_words(specdec_sampling *s, uint32_t *word, int loads)
+/* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or back (loads 1). Strings become little-endian
+   words, so that their bytes are the same on all machines. */
+static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
         size_t at;
@@ -43394,7 +43426,7 @@ static SPECDEC__UNUSED void specdec__sample_words(specdec_sampling *s, uint32_t 
 
 SPECDEC__FOR_SPEED
 
-/* What seed and position contribute to the noise; the same for every token of a row. */
+/* The part of the noise that depends on seed and position only; the same for all tokens of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
     uint64_t key = specdec__mix(seed + 0x9e3779b97f4a7c15u);
@@ -43402,7 +43434,8 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
     return specdec__mix(key ^ specdec__mix(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
 }
 
-/* 32 random bits, the same on every machine. Token ids are below 2^31; the upper half serves uniform numbers. */
+/* 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below 2^31;
+   uniform numbers use the ids above. */
 static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
 {
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
@@ -43433,13 +43466,13 @@ double specdec_uniform_next(specdec_uniform *source)
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
-/* Order of candidates: the higher logit first, then the lower token. */
+/* The order of candidates: the higher logit first, then the lower token. */
 SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidate b)
 {
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* The same, or where there is a center: the logit that is nearer to it first. */
+/* As specdec__sample_before, or, with a center, the logit nearer to it first. */
 SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
 {
     float from_a, from_b;
@@ -43485,8 +43518,7 @@ SPECDEC__INLINE float specdec__sample_clean(float logit)
     return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
 }
 
-/* Puts a candidate into the sorted list best[held] of at most k; when the list is full, its last one falls out. Returns
-   how many are held. */
+/* Inserts a candidate into the sorted list best[held], of which the k best are kept. Returns the new count. */
 static int specdec__sample_insert(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
@@ -43500,7 +43532,7 @@ static int specdec__sample_insert(specdec_candidate *best, int held, int k, spec
 }
 
 /* The most noise that these bits can give: ln 2 (rounded up to 710/1024, so that the product is exact) for each leading
-   one and one more. */
+   1 bit, and once more. */
 SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
@@ -43539,7 +43571,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     return held;
 }
 
-/* The one token that (seed, position) chooses among the candidates; with greedy candidates the best one. */
+/* The token that (seed, position) chooses among candidates; the best one if they are greedy. */
 static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates *candidates, uint64_t seed,
                                                        uint64_t position)
 {
@@ -43550,9 +43582,8 @@ static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates 
     return best.token;
 }
 
-/* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would
-   give, but for the shift of the logits. Runs of tokens of which none can be among them are passed over. Returns how
-   many. */
+/* The k best tokens of a row, best first, without memory for a list: as samplers at temperature 0 without penalties,
+   but logits are not shifted. Groups of tokens that cannot be among them are skipped. Returns how many. */
 static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab,
                                                   int k, specdec_candidate *best)
 {
@@ -43619,19 +43650,19 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
 #define SPECDEC__SAMPLER_CHAIN   16   /* samplers of a list */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* which has no name in lists */
 
-/* What samplers go by besides the candidates. */
+/* The arguments of samplers, besides the candidates. */
 typedef struct specdec__sampler_input {
     const specdec_sampling *sampling;
     const specdec__vocab *vocab; /* whose tokens have characters; NULL: nothing breaks repetitions */
     int size;                    /* tokens of a row */
-    const int32_t *recent;       /* (recent_count) the text before the row */
+    const int32_t *recent;       /* (recent_count): the sequence before the row */
     int recent_count;
     float surprise;              /* mirostat: the largest that is kept, in bits; 0: that of an answer's beginning */
 } specdec__sampler_input;
 
 SPECDEC__FOR_SIZE
 
-/* A member of sampling, or what it stands for where it is 0. */
+/* The value of a setting, or its default where it is 0. */
 SPECDEC__INLINE float specdec__sampler_or(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
@@ -43646,7 +43677,7 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
            s->presence_penalty > 0.0f;
 }
 
-/* Takes the penalties from a token that is in the window so many times. */
+/* A logit with the penalties of a token that occurs `times` times in the window. */
 static float specdec__sampler_penalised(const specdec_sampling *s, float logit, int32_t times)
 {
     const float penalty = specdec__sampler_or(s->repetition_penalty, 1.0f);
@@ -43656,7 +43687,8 @@ static float specdec__sampler_penalised(const specdec_sampling *s, float logit, 
     return taken < 0.0f || taken > 0.0f ? specdec__sample_clean(logit - taken) : logit;
 }
 
-/* marks (size) are room; those of tokens of the text are used. */
+/* Subtracts repetition, frequency and presence penalties from the row's logits of tokens in the window. marks (size):
+   counters of tokens, scratch. */
 static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const int window = in->sampling->repetition_window ? in->sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
@@ -43682,7 +43714,7 @@ static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, f
 
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
-/* Whether a token has one of the characters that end repetitions. */
+/* Whether a token has one of the characters that end a repetition. */
 static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
@@ -43702,8 +43734,8 @@ static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t tok
     return 0;
 }
 
-/* The largest length that changes anything: powers beyond are infinite. */
-static int specdec__sampler_dry_most(const specdec_sampling *s, int allowed)
+/* The longest repetition whose penalty is finite. */
+static int specdec__sampler_dry_limit(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
@@ -43713,7 +43745,7 @@ static int specdec__sampler_dry_most(const specdec_sampling *s, int allowed)
                : specdec__max_int(allowed, SPECDEC__SAMPLE_REPEAT);
 }
 
-/* What is taken from a token that would lengthen a repetition of so many tokens. */
+/* The penalty of a token that would lengthen a repetition of `length` tokens. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
@@ -43722,14 +43754,15 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
 }
 
-/* DRY: https://github.com/oobabooga/text-generation-webui/pull/5677. marks (size) are room. */
+/* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from tokens that would
+   lengthen a repetition. marks (size): scratch. */
 static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_most(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_limit(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
         if (specdec__sampler_breaks(in, last[-i]))
@@ -43769,7 +43802,7 @@ static int specdec__sampler_xtc_on(const specdec_sampling *s) { return s->xtc_pr
 static int specdec__sampler_mirostat_on(const specdec_sampling *s) { return s->mirostat_tau > 0.0f; }
 SPECDEC__FOR_SPEED
 
-/* Dividing by 1 changes nothing. */
+/* Whether the temperature is not 1. */
 static int specdec__sampler_temperature_on(const specdec_sampling *s)
 {
     return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
@@ -43801,7 +43834,7 @@ static double specdec__sampler_total(const specdec_candidate *items, int count, 
     return total;
 }
 
-/* Keeps the candidates that are at least `least` above the best (which is below 0). */
+/* Keeps the candidates whose logit is at least that of the best plus `least` (which is below 0). */
 static int specdec__sampler_least(specdec_candidate *items, int count, float least)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43813,8 +43846,8 @@ static int specdec__sampler_least(specdec_candidate *items, int count, float lea
     return kept;
 }
 
-/* Keeps the first candidates, by center or by logit, that hold `wanted` of e^(logit - best), or more than that; leaves
-   them sorted. */
+/* Keeps the first candidates, by distance from center or by logit, until their sum of e^(logit - best) reaches `wanted`
+   (more 1: exceeds it); leaves them sorted. */
 static int specdec__sampler_share(specdec_candidate *items, int count, const float *center, double wanted, int more)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43835,7 +43868,7 @@ static int specdec__sampler_share(specdec_candidate *items, int count, const flo
     }
 }
 
-/* Tang et al. 2024, arXiv 2411.07641. */
+/* Keeps the candidates within n standard deviations of the best logit: Tang et al. 2024, arXiv 2411.07641. */
 static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43869,8 +43902,8 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
     return in->sampling->top_k;
 }
 
-/* Meister et al. 2022, arXiv 2202.00666: with the mean m of x = log p, -x is nearest the entropy where x is nearest
-   m. */
+/* Keeps the candidates of typical surprise: Meister et al. 2022, arXiv 2202.00666. With the mean m of x = log p, -x is
+   nearest to the entropy where x is nearest to m. */
 static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43881,7 +43914,8 @@ static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_ca
     return specdec__sampler_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
 }
 
-/* Holtzman et al. 2019, arXiv 1904.09751. */
+/* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
+   1904.09751. */
 static int specdec__sampler_mass(specdec_candidate *items, int count, float top_p)
 {
     const float best = specdec__sampler_best(items, count);
@@ -43898,14 +43932,14 @@ static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_cand
     return specdec__sampler_mass(items, count, in->sampling->top_p);
 }
 
-/* Nguyen et al. 2024, arXiv 2407.01082. */
+/* Keeps the candidates of at least min_p times the best one's probability: Nguyen et al. 2024, arXiv 2407.01082. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     return specdec__sampler_least(items, count, specdec__log(in->sampling->min_p));
 }
 
-/* XTC: https://github.com/oobabooga/text-generation-webui/pull/6335. Removes all that are better than the last one of
-   those that are probable enough. */
+/* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
+   above the threshold except the least probable of them. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const double threshold = (double)specdec__sampler_or(in->sampling->xtc_threshold, 0.1f);
@@ -43936,7 +43970,7 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
     return kept;
 }
 
-/* The temperature, which goes with the entropy where it has a range: Zhang et al. 2024, arXiv 2403.14541. */
+/* The temperature; where it has a range, it depends on the entropy: Zhang et al. 2024, arXiv 2403.14541. */
 static float specdec__sampler_heat(const specdec_sampling *s, const specdec_candidate *items, int count)
 {
     const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
@@ -43971,7 +44005,8 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
     return count;
 }
 
-/* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best, and those of at most so much surprise. */
+/* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best candidate, and those whose surprise is within the
+   limit. */
 static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -44008,7 +44043,7 @@ static const struct specdec__sampler {
 
 SPECDEC__FOR_SIZE
 
-/* The samplers that do something, in their order: chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
+/* Writes the samplers that are switched on, in their order, to chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
 static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chain)
 {
 #define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
@@ -44025,7 +44060,7 @@ static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chai
     return count;
 }
 
-/* Do biases or samplers change logits of a row before anything is left out? */
+/* Whether biases or samplers change logits of a row before candidates are left out. */
 static int specdec__sample_alters(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -44033,8 +44068,8 @@ static int specdec__sample_alters(const specdec_sampling *s)
     return s->bias_count > 0 || (specdec__sampler_chain(s, chain) && specdec__samplers[chain[0]].alter);
 }
 
-/* Is anything cut off before a token is drawn, or is the temperature a function of what is there? A constraint then
-   comes first. */
+/* Whether a sampler leaves out candidates, or the temperature depends on them: then a constraint has to be applied
+   first. */
 static int specdec__sample_filters(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -44062,7 +44097,7 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
     return SPECDEC_OK;
 }
 
-/* Refuses samplers that there are not, and one that is named twice. */
+/* Returns an error for a list of samplers with an unknown one, or with one twice. */
 static specdec_result specdec__sample_check_list(const specdec_sampling *s, specdec_error *error)
 {
     int i, j;
@@ -44119,15 +44154,15 @@ SPECDEC__FOR_SPEED
 
 /* --- a list of candidates in place of a row ---------------------------------------------------------------------- */
 
-/* The row of floats in the second half of items (size); a list that is written from the first token on in its place
-   never reaches what is still to be read. The first half is room for as many integers. */
+/* A row of floats in the second half of items (size). A list that is written from the first item on never overwrites a
+   float before it was used. The first half has memory for `size` integers. */
 SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits there, with biases and with what the first samplers of a chain change. Returns how many of
-   these those are. */
+/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of a chain
+   that change rows. Returns how many of these there are. */
 static int specdec__sampler_alter(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
                                   const unsigned char *chain, int length)
 {
@@ -44148,8 +44183,8 @@ static int specdec__sampler_alter(const specdec__sampler_input *in, const float 
     return i;
 }
 
-/* The row becomes a list, without what has probability 0 and shifted so that the best logit is 0. Returns how many,
-   >= 1. */
+/* Turns the row into a list, without tokens of probability 0, shifted so that the best logit is 0. Returns how many, >=
+   1. */
 static int specdec__sampler_list(specdec_candidate *items, int size)
 {
     const float *row = specdec__sampler_row(items, size);
@@ -44177,7 +44212,7 @@ static int specdec__sampler_list(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* And back, for samplers that change rows behind others. */
+/* Turns a list into a row again, for samplers that change rows behind others that leave out candidates. */
 static void specdec__sampler_unlist(specdec_candidate *items, int count, int size)
 {
     float *row = specdec__sampler_row(items, size);
@@ -44202,7 +44237,7 @@ static void specdec__sampler_unlist(specdec_candidate *items, int count, int siz
     }
 }
 
-/* The samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
+/* Applies the samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
 static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned char *chain, int length,
                                 specdec_candidate *items, int count)
 {
@@ -44226,7 +44261,7 @@ static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned
     return count;
 }
 
-/* A row of logits becomes candidates. */
+/* Turns a row of logits into candidates. */
 static void specdec__sample_list(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -44265,13 +44300,13 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SETTLE_LEADERS 16 /* rows with the highest bounds, of which the logits are looked at first */
-#define SPECDEC__SETTLE_PAUSE 128  /* steps that are read whole behind others whose bounds did not help, at most */
-#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all rows are read */
-#define SPECDEC__SETTLE_RUN 256    /* bounds that are passed over together */
-#define SPECDEC__SETTLE_SHARE 8    /* more than one row in so many: all are read */
+#define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest bounds, whose logits are computed first */
+#define SPECDEC__SETTLE_PAUSE 128  /* steps without bounds after a step whose bounds did not help, at most */
+#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all logits are computed */
+#define SPECDEC__SETTLE_RUN 256    /* bounds that are skipped together by their largest */
+#define SPECDEC__SETTLE_SHARE 8    /* if more than one token in so many is found, all logits are computed */
 
-/* Tokens whose logits are read in any case, as the sampler alters them. */
+/* Tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
     const void *tokens; /* int32_t each, */
     size_t apart;       /* so many bytes */
@@ -44286,7 +44321,7 @@ static int32_t specdec__settle_token(const specdec__settle_list *list, int i)
     return token;
 }
 
-/* A row that is being settled. */
+/* A row of bounds that is turned into logits. */
 typedef struct specdec__settling {
     specdec__context *context;
     float *row;               /* (vocab): bounds; those of what was found become -infinity */
@@ -44295,19 +44330,18 @@ typedef struct specdec__settling {
     int count, most;          /* of them; more than `most` would take longer than to read all */
 } specdec__settling;
 
-/* What a chain of samplers needs of a row. */
+/* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
     int k;             /* the k largest logits; 0: all */
     int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
-    int altered;       /* the tokens that may be altered are among so many last of the text */
+    int altered;       /* how many of the sequence's last tokens may have altered logits */
     float temperature;
     float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
-    const uint32_t *allowed; /* a bit for each token that may follow; NULL: all may */
+    const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;
 
-/* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
-   first, then, unless the best is wanted, top-k: what comes behind that sees its list only; or nothing but the
-   temperature. */
+/* What settings need of a row, in a sequence of `count` tokens. Possible chains: penalties and DRY, which alter tokens
+   of the sequence only, may come first; then top-k, unless the best token is wanted; or nothing but the temperature. */
 static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
@@ -44340,7 +44374,7 @@ static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int
     return need;
 }
 
-/* Reads the logits of what was found from number `from` on; their bounds are done with. */
+/* Computes the logits of found tokens from index `from` on; their bounds become -infinity. */
 static void specdec__settle_read(specdec__settling *w, int from)
 {
     int i;
@@ -44350,7 +44384,8 @@ static void specdec__settle_read(specdec__settling *w, int from)
     specdec__screen_read(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Scales bounds [from, end) as logits are, which keeps their order. Returns 0 if any is no number, or too large. */
+/* Applies the scale of logits to bounds [from, end), which keeps their order. Returns 0 if one is no number, or too
+   large. */
 static int specdec__settle_scale(specdec__settling *w, int from, int end)
 {
     const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
@@ -44365,7 +44400,7 @@ static int specdec__settle_scale(specdec__settling *w, int from, int end)
     return good;
 }
 
-/* Bounds [from, end) of tokens that may not follow become -infinity. */
+/* Sets bounds [from, end) of forbidden tokens to -infinity. */
 static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed, int from, int end)
 {
     int i;
@@ -44375,8 +44410,8 @@ static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed
             w->row[i] = specdec__float_from_bits(0xff800000u);
 }
 
-/* Finds the `leaders` highest bounds of tokens that may follow, best first; fewer, if these are all. Returns 0 if any
-   bound is no number, or too large. */
+/* Finds the `leaders` allowed tokens with the highest bounds, best first. Returns 0 if a bound is no number, or too
+   large. */
 static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_t *allowed)
 {
     specdec_candidate candidate;
@@ -44402,9 +44437,9 @@ static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_
     return w->count > 0;
 }
 
-/* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
-   for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
-   rounded. Below all bounds when fewer than k were found. */
+/* The lowest bound that matters: a lower one is below the k-th largest of the found logits (without those of lists),
+   also after the largest logit, at most `highest`, was subtracted from both and the results rounded. Below all bounds
+   if fewer than k were found. */
 static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
                                    const specdec__settle_list *lists, int list_count)
 {
@@ -44429,7 +44464,7 @@ static float specdec__settle_least(const specdec__settling *w, const specdec__se
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
-/* Finds the tokens of lists. Returns 0 when there are too many. */
+/* Finds the tokens of lists. Returns 0 if there are too many. */
 static int specdec__settle_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
 {
     int l, i;
@@ -44448,7 +44483,7 @@ static int specdec__settle_lists(specdec__settling *w, const specdec__settle_lis
     return 1;
 }
 
-/* Finds all whose bounds reach `least`. Returns 0 when there are too many. */
+/* Finds all tokens whose bounds are at least `least`. Returns 0 if there are too many. */
 static int specdec__settle_reach(specdec__settling *w, float least)
 {
     int i = 0, end;
@@ -44467,8 +44502,8 @@ static int specdec__settle_reach(specdec__settling *w, float least)
     return 1;
 }
 
-/* Finds all that noise could lift to the best. The largest logit is known, and all bounds are below it. The steps of
-   rounding are those of specdec__row_top, each of which keeps the order. */
+/* Finds all tokens that noise could lift to the best one. The largest logit is found already. Rounds like
+   specdec__row_top, each step of which keeps the order. */
 static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t noise)
 {
     specdec_candidate best, candidate;
@@ -44504,7 +44539,8 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
     return 1;
 }
 
-/* Finds the logits of a row among which the sampler chooses. Returns 0 when all are to be read. */
+/* Finds the tokens among which the sampler chooses, and computes their logits. Returns 0 if all logits of the row are
+   needed. */
 static int specdec__settle_find(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
                                 const specdec__settle_list *lists, int list_count)
 {
@@ -44530,7 +44566,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     return 1;
 }
 
-/* All logits of the last step are made. */
+/* Computes all logits of the last step. */
 static void specdec__settle_whole(specdec__context *c)
 {
     c->screen.asked = SPECDEC__SCREEN_LOGITS;
@@ -44539,10 +44575,9 @@ static void specdec__settle_whole(specdec__context *c)
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
 }
 
-/* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
-   choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
-   found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
-   made. */
+/* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
+   all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found (vocab): scratch;
+   lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
 static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec__settle_need *need,
                                             uint64_t noise, const specdec__settle_list *lists, int list_count,
                                             specdec_candidate *found)
@@ -45802,9 +45837,9 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
 #define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
 
-/* What followed a context. */
+/* The most probable tokens behind a context. */
 typedef struct specdec__recycled {
-    uint32_t tag;                            /* of the context */
+    uint32_t tag;                            /* a hash of the context; its lowest bits are its place */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
     int32_t tokens[SPECDEC__RECYCLE_TOKENS];
 } specdec__recycled;
@@ -45814,7 +45849,7 @@ typedef struct specdec__recycling {
     uint32_t count;             /* a power of two; 0: nothing is kept */
 } specdec__recycling;
 
-/* Takes the table's memory from an arena: of at least so many entries, if any. */
+/* Takes a table of at least `entries` entries (0: none) from an arena. */
 static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
 {
     for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
@@ -45824,28 +45859,32 @@ static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *aren
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
 
-/* The place of a context of n tokens, tail[0] being its newest, and its tag there. */
-static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, const int32_t *tail, int n, uint32_t *tag)
+/* The tag of a context of n tokens, tail[0] being its newest. */
+static uint32_t specdec__recycle_tag(const int32_t *tail, int n)
 {
     uint64_t hash = (uint64_t)n;
     int i;
 
     for (i = 0; i < n; i++)
         hash = specdec__mix((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
-    *tag = (uint32_t)(hash >> 32);
-    return &r->entries[(uint32_t)hash & (r->count - 1)];
+    return (uint32_t)(hash >> 32);
 }
 
-/* What followed the longest context that is in the table, of the known tokens of tail; NULL: none is. *length: its
+/* The only place of a context in the table, which has at least one. */
+SPECDEC__INLINE specdec__recycled *specdec__recycle_place(const specdec__recycling *r, uint32_t tag)
+{
+    return &r->entries[tag & (r->count - 1)];
+}
+
+/* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
    tokens. */
 static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
                                                       int *length)
 {
-    uint32_t tag;
-
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
-        const specdec__recycled *entry = specdec__recycle_place(r, tail, *length, &tag);
+        const uint32_t tag = specdec__recycle_tag(tail, *length);
+        const specdec__recycled *entry = specdec__recycle_place(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -45853,8 +45892,8 @@ static const specdec__recycled *specdec__recycle_find(const specdec__recycling *
     return NULL;
 }
 
-/* Keeps what a row of logits (vocab) says about what follows tail (known tokens). A logit that is not known is
-   -infinity or no number. heat: the temperature; 0: greedy. */
+/* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
+   are -infinity or NaN. heat: the temperature; 0: greedy. */
 static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, int known,
                                   const specdec__kernels *kernels, const float *logits, int vocab, float heat)
 {
@@ -45873,9 +45912,8 @@ static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, in
         kept.tokens[i] = best[i].token;
     }
     for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
-        specdec__recycled *place = specdec__recycle_place(r, tail, i, &kept.tag);
-
-        *place = kept;
+        kept.tag = specdec__recycle_tag(tail, i);
+        *specdec__recycle_place(r, kept.tag) = kept;
     }
 }
 
@@ -45889,18 +45927,18 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
 #define SPECDEC__NGRAM_WIDTH       16  /* continuations considered a node, and a context */
-#define SPECDEC__NGRAM_LIST        64  /* those of all contexts together */
-#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_LIST        64  /* continuations of all contexts together */
+#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context that are compared, newest first */
 #define SPECDEC__NGRAM_ROWS        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
 #define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_LATER       5   /* of these: longer contexts offer other tokens */
-#define SPECDEC__NGRAM_STREAKS     3     /* a source is trusted more, the more tokens in a row were foreseen */
-#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
-#define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
-#define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
+#define SPECDEC__NGRAM_LATER       5   /* the kind: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_STREAKS     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count, at most; older ones lose weight */
+#define SPECDEC__NGRAM_END        (-1) /* in place of a token: the end of a sequence */
 
-/* A run of tokens that occurs in the texts. Indices of runs; -1: none. Run 0 is the empty one. */
+/* A run of tokens that occurs in sequences. parent, suffix, child and chain are indices of runs; -1: none. Run 0 is
+   empty. */
 typedef struct specdec__ngram_run {
     int32_t token;  /* its last token */
     int32_t parent; /* the run without its last token */
@@ -45914,33 +45952,34 @@ typedef struct specdec__ngram_run {
     int32_t chain; /* next in the hash bucket */
 } specdec__ngram_run;
 
-/* A node that the tree may get. */
+/* A node that may be added to the tree. */
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
     int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
-    int32_t streak; /* of likeliest tokens that the path ends with */
-    int32_t order; /* of making; settles equal probabilities */
+    int32_t streak; /* tokens at the path's end that were each the most probable one */
+    int32_t order; /* a serial number; of equal probabilities the lower one comes first */
 } specdec__ngram_offer;
 
-/* How often a source was right, of how many times that it was asked. Sources are the root's row (0), contexts of so
-   many tokens, and rows behind contexts of one token and of more. Evidence: the context had one continuation, once,
-   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens.
-   Streaks: of the tokens before, none, the last one to three or more were what had been thought likeliest. */
+/* How often a source of continuations was right, and how often it was asked. Sources: the target's row in the root's
+   place (0), contexts by their length, and rows behind contexts of one token, and of more. Counts are separate by
+   evidence: the context has one continuation, seen once, twice, or more often; several, of which one has at least half;
+   several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
+   each the source list's most probable one. */
 typedef struct specdec__ngram_trust {
     float right, tried;
 } specdec__ngram_trust;
 
-/* Where a continuation is looked for: behind a path. */
+/* A path behind which continuations are searched. */
 typedef struct specdec__ngram_place {
-    int32_t run; /* the longest run that the path ends with, and that may be continued */
-    int streak;  /* tokens in a row, up to here, that had been thought likeliest */
-    int root;    /* 1: behind the text's last token */
+    int32_t run; /* the longest run at the path's end that can be continued */
+    int streak;  /* tokens at the path's end that were each the most probable one */
+    int root;    /* 1: the path is the root alone */
     int known;   /* tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
 } specdec__ngram_place;
 
-/* Tokens that may follow, by the source of each: those of a stage add up to a share of 1, if all are listed. */
+/* A list of continuations. The shares of one stage, the tokens of one source, add up to 1 if all are listed. */
 typedef struct specdec__ngram_item {
     int32_t token;
     float share, probability;
@@ -45953,53 +45992,53 @@ typedef struct specdec__ngram_list {
         int end; /* in items */
     } stages[SPECDEC__NGRAM_SOURCES];
     int count, stage_count;
-    int streak; /* which trust counts */
+    int streak; /* the index of the streak in the counts of trust */
 } specdec__ngram_list;
 
-/* What a tree shall be like. */
+/* The limits of a tree. */
 typedef struct specdec__ngram_wish {
     int n, d;      /* nodes and levels, at most */
-    float least;   /* nodes are likelier than that */
-    int coupled;   /* the target chooses with noise, by this seed */
+    float least;   /* nodes are more probable than this */
+    int coupled;   /* 1: the target chooses with noise, of the seed */
     uint64_t seed;
 } specdec__ngram_wish;
 
-/* A live text's place in the index, which counts text[from .. length). An empty place is free for the next text. */
+/* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's: what was counted stays as it is until it is taken back */
+    const int32_t *text; /* the caller's; counted tokens must not change until they are removed */
     int from, length;
-    int streak, streak_at; /* tokens in a row that had been thought likeliest, where the text was so long */
-    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run that is the text's last k tokens */
+    int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
+    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
 } specdec__ngram_reader;
 
 /* How large an index is. */
 typedef struct specdec__ngram_size {
-    int capacity;  /* runs: a token of text needs up to context + 1, of 40 bytes and a bucket each */
+    int capacity;  /* runs: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
     int context;   /* tokens, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
     int max_nodes; /* of a tree */
-    int readers;   /* live texts */
-    int history;   /* tokens kept of texts that have ended, each text's end taking one more; 0: none */
-    int recycled;  /* contexts for which it is kept what the target found likeliest; 0: none */
+    int readers;   /* live sequences */
+    int history;   /* tokens of ended sequences, each with an end mark that counts as one; 0: none */
+    int recycled;  /* contexts whose most probable tokens by the target are stored; 0: none */
 } specdec__ngram_size;
 
-/* The index. It counts the history and what its readers have, each run as often as it occurs in these. With one text
-   and no history, runs are made and removed in stack order, so a rewind leaves no trace. */
+/* The index. It counts how often each run occurs in the history and in the readers' sequences. With one sequence and no
+   history, runs are added and removed in stack order, so a rewind restores the former state. */
 typedef struct specdec__ngram {
     specdec__ngram_run *runs;       /* [size.capacity] */
     int32_t *buckets;               /* [bucket_count], a power of two */
     specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
     specdec__ngram_reader *readers; /* [size.readers] */
-    int32_t *history;               /* [size.history], a ring: texts, each with SPECDEC__NGRAM_END behind it */
+    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END behind each */
     int count, offer_count, offer_order;
-    int oldest, remembered; /* in history: where it begins, and how much there is */
+    int oldest, remembered; /* of history: the index of the oldest token, and the number of tokens */
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
-    specdec__ngram_reader past;     /* where history is indexed anew */
+    specdec__ngram_reader rebuilder; /* reads the history when the index is rebuilt */
 } specdec__ngram;
 
-/* A reader is to count its text from here. */
+/* Lets a reader count its sequence from index `from` on. */
 static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
 {
     int k;
@@ -46024,7 +46063,7 @@ static void specdec__ngram_clear(specdec__ngram *index)
     index->count = 1;
 }
 
-/* What is thought of sources before they were asked, worth a few trials. */
+/* Sets the prior of all sources, weighted as a few trials. */
 static void specdec__ngram_begin_trust(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
@@ -46046,9 +46085,9 @@ static void specdec__ngram_begin_trust(specdec__ngram *index)
         }
 }
 
-/* Takes the index's memory from an arena. One that only counts fills nothing. */
+/* Takes the index's memory from an arena; where the arena only counts, nothing is set. */
 static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena,
-                                                             const specdec__ngram_size *size, specdec_error *error)
+                                             const specdec__ngram_size *size, specdec_error *error)
 {
     const int most = 1 << 28, context = size->context, max_nodes = size->max_nodes;
     int i;
@@ -46081,7 +46120,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     if (!arena->base)
         return SPECDEC_OK;
     specdec__ngram_clear(index);
-    specdec__ngram_start(&index->past, 0);
+    specdec__ngram_start(&index->rebuilder, 0);
     for (i = 0; i < size->readers; i++)
         specdec__ngram_start(&index->readers[i], 0);
     return SPECDEC_OK;
@@ -46107,7 +46146,7 @@ static int32_t specdec__ngram_find(const specdec__ngram *index, int32_t parent, 
     return run;
 }
 
-/* The run text[from .. end), or -1. */
+/* The index of the run text[from .. end); -1: it is not in the index. */
 static int32_t specdec__ngram_locate(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
@@ -46147,7 +46186,7 @@ static void specdec__ngram_pop(specdec__ngram *index)
     }
 }
 
-/* Counts token as what follows a reader's text; there is room. O(context). */
+/* Counts `token` as a continuation of a reader's sequence; there is room. O(context). */
 static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
     int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
@@ -46170,7 +46209,7 @@ static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *
     reader->length++;
 }
 
-/* Takes one occurrence out of the counts. A caller's changed text may have none. */
+/* Removes one occurrence of a run. A sequence that its caller has changed may have none. */
 static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
 {
     specdec__ngram_run *parent;
@@ -46183,7 +46222,7 @@ static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
         parent->kinds--;
 }
 
-/* Takes the last token of a reader's text out of the counts: the runs that end with it. */
+/* Removes the occurrences of the runs that end with the last token of a reader's sequence. */
 static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
@@ -46193,8 +46232,8 @@ static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *
     specdec__ngram_pop(index);
 }
 
-/* Takes the first token of what is counted of a text out of the counts: the runs that begin with it. text[count] is
-   all that is counted, or its first context + 1 tokens. */
+/* Removes the occurrences of the runs that begin with the first token of text[count], which are all counted tokens of a
+   sequence, or the first context + 1 of them. */
 static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
@@ -46209,13 +46248,13 @@ static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, in
 
 /* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
 
-/* A place in the history, counted from the oldest. */
-SPECDEC__INLINE int32_t *specdec__ngram_past(const specdec__ngram *index, int at)
+/* The token at a place of the history, counted from the oldest. */
+SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Forgets the first `count` places of the history, whose runs are counted no more. */
+/* Drops the oldest `count` tokens of the history, whose runs are not counted any more. */
 static void specdec__ngram_drop(specdec__ngram *index, int count)
 {
     if (count > 0)
@@ -46223,7 +46262,7 @@ static void specdec__ngram_drop(specdec__ngram *index, int count)
     index->remembered -= count;
 }
 
-/* Makes a token, or the end of a text, the newest of the history. A full one forgets its oldest. Counts nothing. */
+/* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
 static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
 {
     int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
@@ -46231,21 +46270,21 @@ static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
 
     if (index->remembered == index->size.history) {
         for (; n <= index->size.context && n < index->remembered; n++)
-            if ((first[n] = *specdec__ngram_past(index, n)) == SPECDEC__NGRAM_END)
+            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END)
                 break;
         specdec__ngram_forget(index, first, n);
         specdec__ngram_drop(index, 1);
     }
-    *specdec__ngram_past(index, index->remembered++) = token;
+    *specdec__ngram_history_at(index, index->remembered++) = token;
 }
 
-/* So many tokens have room in half of the runs, whatever they are. */
+/* Tokens whose runs fill half of the index, at most. */
 static int specdec__ngram_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
-/* The most tokens that each reader may keep so that all together keep at most `room`. */
+/* The most tokens that each reader may keep, so that all together keep at most `room`. */
 static int specdec__ngram_share(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
@@ -46264,18 +46303,19 @@ static int specdec__ngram_share(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts a token of the history, or begins its next text. */
+/* Counts a token of the history, or begins its next sequence. */
 static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END)
-        specdec__ngram_start(&index->past, 0);
+        specdec__ngram_start(&index->rebuilder, 0);
     else
-        specdec__ngram_insert(index, &index->past, token);
+        specdec__ngram_insert(index, &index->rebuilder, token);
 }
 
-/* Makes room: indexes anew the newest tokens of history and live texts, as many as fill at most half of the runs. Half
-   of these tokens, or what the live texts leave, are of the history; live texts share the rest, and each keeps its
-   newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a token. */
+/* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
+   Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
+   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a
+   token. */
 static void specdec__ngram_rebuild(specdec__ngram *index)
 {
     const int budget = specdec__ngram_budget(index);
@@ -46289,9 +46329,9 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
     share = specdec__ngram_share(index, budget - kept);
     specdec__ngram_drop(index, index->remembered - kept);
     specdec__ngram_clear(index);
-    specdec__ngram_start(&index->past, 0);
+    specdec__ngram_start(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay(index, *specdec__ngram_past(index, i));
+        specdec__ngram_replay(index, *specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
@@ -46302,25 +46342,25 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
     }
 }
 
-/* Makes room for one more token if there is none. */
+/* Rebuilds the index if it has no room for one more token. */
 SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
         specdec__ngram_rebuild(index);
 }
 
-/* --- texts -------------------------------------------------------------------------------------------------------- */
+/* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-/* Lets an empty reader begin with a text whose first `shared` tokens another text has counted: a fork. Of these only
-   the context of what will follow is counted again. */
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence (a fork), so only
+   their last `context` tokens are used, as context. */
 static void specdec__ngram_begin(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Indexes text[reader->length .. length). When no room is left, the oldest is forgotten. */
+/* Counts text[reader->length .. length). Where there is no room, the oldest tokens are dropped. */
 static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *reader,
-                                                  const int32_t *text, int length)
+                                  const int32_t *text, int length)
 {
     reader->text = text;
     while (reader->length < length) {
@@ -46329,11 +46369,10 @@ static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *
     }
 }
 
-/* Goes back to text[0 .. length) and takes what this reader counted behind it out of the counts. text still holds the
-   tokens that are taken back; the caller drops them afterwards. O(context ^ 2) a token. To before what is counted: what
-   then is newest is counted anew. */
+/* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
+   holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
 static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *reader,
-                                                  const int32_t *text, int length)
+                                  const int32_t *text, int length)
 {
     int k;
 
@@ -46351,10 +46390,10 @@ static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *
             length - k >= reader->from ? specdec__ngram_locate(index, text, length - k, length) : -1;
 }
 
-/* The text has ended: what is counted of it goes into the history, or its newest part, if there is less room. The
-   reader is empty afterwards. A text that shall leave nothing is rewound to 0 instead. O(context) a token. */
+/* Ends a sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A sequence
+   that is to leave nothing is rewound to 0 instead. O(context) a token. */
 static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *reader,
-                                               const int32_t *text)
+                               const int32_t *text)
 {
     const int room = specdec__max_int(index->size.history - 1, 0), length = reader->length;
     int at;
@@ -46371,7 +46410,7 @@ static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *rea
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and ever was; 0 when none is. */
+/* The longest suffix of a run that is short enough to be continued and has a continuation; 0: none has. */
 static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
@@ -46379,7 +46418,7 @@ static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that may be continued, once token has followed `run`; 0 when none is. */
+/* The longest run that can be continued once `token` has followed `run`; 0: none can. */
 static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
@@ -46389,7 +46428,7 @@ static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int
     return specdec__ngram_settle(index, next);
 }
 
-/* Where a list knows this token, or -1. */
+/* The index of a token in a list; -1: it is not listed. */
 static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
@@ -46399,8 +46438,8 @@ static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
     return at;
 }
 
-/* Puts a token that no stage before this one has into the list's newest stage, which begins at `from`, heaviest first,
-   as far as it is among the SPECDEC__NGRAM_WIDTH heaviest there. */
+/* Inserts a token into the list's newest stage, which begins at `from`, unless an earlier stage has it; a stage keeps
+   its SPECDEC__NGRAM_WIDTH heaviest tokens, heaviest first. */
 static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
@@ -46418,7 +46457,8 @@ static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t tok
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage, whose weights, with those that are not listed, add up to sum: they become shares. */
+/* Ends a list's newest stage: weights become shares. sum: all weights of the stage, those of tokens that are not listed
+   included. */
 static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
@@ -46431,7 +46471,7 @@ static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum,
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Lists the tokens that followed a run as a stage, but for those that followed longer ones. */
+/* Adds a stage: the tokens that followed a run, without those that are listed already. */
 static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
@@ -46458,7 +46498,8 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
     specdec__ngram_close(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Lists what the target found likeliest as a stage, but for what is listed already, and one token more. */
+/* Adds a stage: the target's most probable tokens of a row, without those that are listed already and without the token
+   `but`. */
 static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
                                     specdec__ngram_trust *trust)
 {
@@ -46476,9 +46517,10 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
     specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
 }
 
-/* Lists what may follow a path in stages: after the longest context, what only the next shorter one adds, and so on;
-   what the target found likeliest there; behind the root, what it found likely in the root's place (LogitSpec, arXiv
-   2507.01449). Each stage gets its part of what those before it have left, by how often it was right so far. */
+/* Lists the tokens that may follow a path, in stages: those behind the longest context, those that only the next
+   shorter context adds, and so on; the target's most probable tokens there; behind the root, those in the root's place
+   (LogitSpec, arXiv 2507.01449). Each stage gets a part of what the stages before have left, by how often it was right
+   so far. */
 static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, const specdec__ngram_place *place)
 {
     const specdec__recycling *r = &index->recycling;
@@ -46510,8 +46552,7 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
     }
 }
 
-/* Learns from the token that followed a path by how much stages can be trusted. Returns whether it was thought the
-   likeliest. */
+/* Updates the trust in all stages by the token that followed a path. Returns 1 if it was the most probable token. */
 static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
@@ -46535,9 +46576,9 @@ static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_plac
     return at >= 0 && at == best;
 }
 
-/* Tokens that noise lifts are more probable than others, where the target chooses with the same noise. It lifts a
-   token's odds by the root of what it would lift them by, were the list's probabilities the target's own. What is not
-   listed is lifted by the root of what is usual. noise: the position's row of noise. */
+/* Raises the shares of tokens with much noise, where the target chooses with the same noise: a token's odds are
+   multiplied by the root of the factor that would be exact if the shares were the target's probabilities; tokens that
+   are not listed by the root of the usual factor. noise: the position's row of noise. */
 static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
@@ -46565,7 +46606,7 @@ SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram
 #define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
 
-/* Puts an offer on the heap. */
+/* Adds an offer to the heap. */
 static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offer)
 {
     int at = index->offer_count++;
@@ -46576,7 +46617,7 @@ static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offe
     index->offers[at] = offer;
 }
 
-/* Takes the best offer off the heap. */
+/* Removes the best offer from the heap. */
 static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
 {
     specdec__ngram_offer best = index->offers[0];
@@ -46586,8 +46627,8 @@ static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
     return best;
 }
 
-/* Offers the likeliest of a list behind a node, SPECDEC__NGRAM_WIDTH of them at most, where they are likelier than
-   least. */
+/* Adds offers behind a node: the most probable tokens of a list, at most SPECDEC__NGRAM_WIDTH, that are more probable
+   than `least`. */
 static void specdec__ngram_offer_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
                                       specdec__ngram_list *list, float least)
 {
@@ -46613,8 +46654,8 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
     }
 }
 
-/* The place behind a node: of a tree behind text[length], which ends with the root. Its run and streak are the
-   caller's. */
+/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the
+   caller. */
 static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
                                 const int32_t *text, int length)
 {
@@ -46628,7 +46669,7 @@ static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree 
     place->known = n;
 }
 
-/* The longest run that a reader's text ends with, and that may be continued. */
+/* The longest run that a reader's sequence ends with and that can be continued. */
 static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
@@ -46638,10 +46679,10 @@ static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec
     return specdec__ngram_settle(index, reader->active[k]);
 }
 
-/* Grows the tree of the at most wish->n likeliest continuations of a reader's text (root included, which stands for its
-   last token), of at most wish->d levels, each likelier than wish->least. tokens[n] and probability[n] (of the path
-   from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro et al. 2024, arXiv
-   2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, with the root (the
+   sequence's last token), and wish->d levels, all more probable than wish->least. tokens[n]: of the nodes, tokens[0]
+   being set by the caller; probability[n]: estimated, of the path from the root. SuffixDecoding (Oliaro et al. 2024,
+   arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
                                              specdec_tree *tree, int32_t *tokens, float *probability,
                                              const specdec__ngram_wish *wish, specdec_error *error)
@@ -46696,8 +46737,28 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The bytes of a file that specdec__ngram_save writes. */
-static size_t specdec__ngram_file_size(const specdec__ngram *index)
+#define SPECDEC__NGRAM_HEAD  24 /* bytes before the tokens of a file */
+#define SPECDEC__NGRAM_ENTRY 40 /* bytes of an entry of the table of likely tokens */
+
+/* Where a file's parts are. */
+typedef struct specdec__ngram_file {
+    const unsigned char *tokens, *entries;
+    size_t count, entry_count;
+} specdec__ngram_file;
+
+/* Entries of the table that say something. */
+static size_t specdec__ngram_entries(const specdec__recycling *r)
+{
+    size_t count = 0;
+    uint32_t i;
+
+    for (i = 0; i < r->count; i++)
+        count += r->entries[i].share[0] > 0;
+    return count;
+}
+
+/* The tokens, and ends of texts, of a file that specdec__ngram_save writes. */
+static size_t specdec__ngram_file_tokens(const specdec__ngram *index)
 {
     size_t tokens = (size_t)index->remembered;
     int i;
@@ -46705,10 +46766,10 @@ static size_t specdec__ngram_file_size(const specdec__ngram *index)
     for (i = 0; i < index->size.readers; i++)
         if (index->readers[i].length > index->readers[i].from)
             tokens += (size_t)(index->readers[i].length - index->readers[i].from) + 1;
-    return SPECDEC__NGRAM_HEAD + tokens * 4 + 8;
+    return tokens;
 }
 
-/* Writes a live text and its end. Returns where it stopped. */
+/* Writes the counted tokens of a live sequence and an end mark. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -46721,88 +46782,161 @@ static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *read
     return to + 4;
 }
 
-/* Writes what the index counts, the history and then the live texts, as a file into data[room]. *bytes becomes what
-   that takes; with data NULL that is all. All numbers are little-endian:
+/* Writes the table of likely tokens. Returns where it stopped. */
+static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
+{
+    uint32_t i;
+    int k;
+
+    for (i = 0; i < r->count; i++) {
+        const specdec__recycled *entry = &r->entries[i];
+
+        if (!entry->share[0])
+            continue;
+        specdec__store_u32(to, entry->tag);
+        for (k = 0; k < SPECDEC__RECYCLE_TOKENS; k++) {
+            specdec__store_u16(to + 4 + 2 * k, entry->share[k]);
+            specdec__store_u32(to + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k, (uint32_t)entry->tokens[k]);
+        }
+        to += SPECDEC__NGRAM_ENTRY;
+    }
+    return to;
+}
+
+/* Writes the tokens that the index counts, of the history and then of the live sequences, and the table of likely
+   tokens, as a file into data[room]. *bytes: the size of the file; data NULL: only that. All numbers are little-endian:
      8 bytes  "SPECSEEN"
-     4        version: 1
+     4        version: 2
      4        count
      8        vocabulary: a fingerprint, by which specdec__ngram_load knows files for another tokenizer
      4 each   count tokens; 0xffffffff is the end of a text
+     4        entries of the table of likely tokens
+     40 each  4 bytes the context's hash, 6 times 2 bytes shares of 32768, falling, 6 times 4 bytes tokens
      8        FNV-1a of all bytes before
-   O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
+   A file of version 1 has no table: its tokens are followed by the hash. O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t vocabulary, void *data,
-                                                          size_t room, size_t *bytes, specdec_error *error)
+                                          size_t room, size_t *bytes, specdec_error *error)
 {
+    const size_t count = specdec__ngram_file_tokens(index), entries = specdec__ngram_entries(&index->recycling);
     unsigned char *file = (unsigned char *)data, *to;
     int i;
 
-    *bytes = specdec__ngram_file_size(index);
+    *bytes = SPECDEC__NGRAM_HEAD + 4 * count + 4 + SPECDEC__NGRAM_ENTRY * entries + 8;
     if (!data)
         return SPECDEC_OK;
     if (*bytes > room)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", *bytes, room);
     memcpy(file, "SPECSEEN", 8);
-    specdec__store_u32(file + 8, 1);
-    specdec__store_u32(file + 12, (uint32_t)((*bytes - SPECDEC__NGRAM_HEAD - 8) / 4));
+    specdec__store_u32(file + 8, 2);
+    specdec__store_u32(file + 12, (uint32_t)count);
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_HEAD;
     for (i = 0; i < index->remembered; i++, to += 4)
-        specdec__store_u32(to, (uint32_t)*specdec__ngram_past(index, i));
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_text(&index->readers[i], to);
+    specdec__store_u32(to, (uint32_t)entries);
+    to = specdec__ngram_save_table(&index->recycling, to + 4);
     specdec__store_u64(to, specdec__hash(SPECDEC__HASH, file, *bytes - 8));
     return SPECDEC_OK;
 }
 
-/* Is data[size] a file that specdec__ngram_save wrote for this vocabulary, of so many tokens? */
-static specdec_result specdec__ngram_check(const unsigned char *data, size_t size, uint64_t vocabulary, int tokens,
-                                           specdec_error *error)
+/* Finds a file's parts. Returns 0 when its size is not that of its parts. */
+static int specdec__ngram_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
-    size_t count, i;
+    size_t left = size - SPECDEC__NGRAM_HEAD - 8;
+
+    f->count = specdec__load_u32(data + 12);
+    f->tokens = data + SPECDEC__NGRAM_HEAD;
+    f->entry_count = 0;
+    if (f->count > left / 4)
+        return 0;
+    left -= 4 * f->count;
+    f->entries = f->tokens + 4 * f->count;
+    if (specdec__load_u32(data + 8) == 1)
+        return !left;
+    if (left < 4)
+        return 0;
+    f->entry_count = specdec__load_u32(f->entries);
+    f->entries += 4;
+    return !((left - 4) % SPECDEC__NGRAM_ENTRY) && (left - 4) / SPECDEC__NGRAM_ENTRY == f->entry_count;
+}
+
+/* Reads an entry of the table. Returns 0 when its shares or tokens cannot be. */
+static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
+{
+    int k;
+
+    entry->tag = specdec__load_u32(from);
+    for (k = 0; k < SPECDEC__RECYCLE_TOKENS; k++) {
+        const uint32_t token = specdec__load_u32(from + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k);
+
+        entry->share[k] = specdec__load_u16(from + 4 + 2 * k);
+        entry->tokens[k] = (int32_t)token;
+        if (token >= (uint32_t)tokens || entry->share[k] > (k ? entry->share[k - 1] : 32768) || !entry->share[0])
+            return 0;
+    }
+    return 1;
+}
+
+/* Is data[size] a file that specdec__ngram_save wrote for this vocabulary, of so many tokens? */
+static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigned char *data, size_t size,
+                                           uint64_t vocabulary, int tokens, specdec_error *error)
+{
+    specdec__recycled entry;
+    size_t i;
 
     if (size < SPECDEC__NGRAM_HEAD + 8 || memcmp(data, "SPECSEEN", 8) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a file of what was seen");
-    if (specdec__load_u32(data + 8) != 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 is read)",
+    if (specdec__load_u32(data + 8) - 1 > 1)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 and 2 are read)",
                              specdec__load_u32(data + 8));
-    count = specdec__load_u32(data + 12);
-    if ((size - SPECDEC__NGRAM_HEAD - 8) / 4 != count || size % 4 ||
+    if (!specdec__ngram_file_parts(f, data, size) ||
         specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the file of what was seen is damaged");
     if (specdec__load_u64(data + 16) != vocabulary)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "what was seen belongs to another vocabulary");
-    for (i = 0; i < count; i++) {
-        uint32_t token = specdec__load_u32(data + SPECDEC__NGRAM_HEAD + i * 4);
+    for (i = 0; i < f->count; i++) {
+        uint32_t token = specdec__load_u32(f->tokens + i * 4);
 
-        if (token != (uint32_t)SPECDEC__NGRAM_END && (token >= (uint32_t)tokens || i + 1 == count))
+        if (token != (uint32_t)SPECDEC__NGRAM_END && (token >= (uint32_t)tokens || i + 1 == f->count))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "token %zu of what was seen is out of range", i);
     }
+    for (i = 0; i < f->entry_count; i++)
+        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_ENTRY, tokens))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "entry %zu of what was seen is out of range", i);
     return SPECDEC_OK;
 }
 
-/* Takes what a file of specdec__ngram_save holds into the history, as if these texts ended now: what has no room is
-   forgotten, the oldest first. tokens: of the vocabulary. Every byte is checked before any counts. O(size). A file
-   that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH;
-   SPECDEC_ERROR_ARGUMENT: this index has no history. */
+/* Reads the sequences of a file of specdec__ngram_save into the history, as if they ended now; the oldest tokens are
+   dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
+   Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
+   SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
+   history. */
 static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
-                                                          const void *data, size_t size, specdec_error *error)
+                                          const void *data, size_t size, specdec_error *error)
 {
-    const unsigned char *file = (const unsigned char *)data;
     const size_t room = (size_t)index->size.history;
-    specdec_result result = specdec__ngram_check(file, size, vocabulary, tokens, error);
-    size_t count, i;
+    specdec__ngram_file f = {NULL, NULL, 0, 0};
+    specdec__recycled entry;
+    specdec_result result = specdec__ngram_check(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
+    size_t i;
 
     if (result)
         return result;
     if (!room)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no room for what was seen");
-    count = specdec__load_u32(file + 12);
-    for (i = count > room ? count - room : 0; i < count; i++) {
-        int32_t token = (int32_t)specdec__load_u32(file + SPECDEC__NGRAM_HEAD + i * 4);
+    for (i = f.count > room ? f.count - room : 0; i < f.count; i++) {
+        int32_t token = (int32_t)specdec__load_u32(f.tokens + i * 4);
 
         specdec__ngram_make_room(index);
         specdec__ngram_replay(index, token);
         specdec__ngram_remember(index, token);
+    }
+    for (i = 0; i < f.entry_count && index->recycling.count; i++) {
+        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_ENTRY, tokens);
+        if (!specdec__recycle_place(&index->recycling, entry.tag)->share[0])
+            *specdec__recycle_place(&index->recycling, entry.tag) = entry;
     }
     return SPECDEC_OK;
 }
@@ -46817,52 +46951,52 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_ANEW 2 /* guesses of a chain after which chunks are chosen anew (docs/measured.md) */
+#define SPECDEC__RETRIEVE_ANEW 2 /* draft tokens of a chain after which chunks are chosen again (docs/measured.md) */
 
-/* A text as the small cache holds it. */
+/* The part of a sequence that the small cache holds. */
 typedef struct specdec__retrieved {
-    specdec__view view;  /* first the chunks, then tokens of the text from number `from` on */
-    int from;            /* 0: the small cache holds nothing of it */
-    int exact;           /* of those tokens, how many are copies; what lies behind them was computed here */
+    specdec__view view;  /* first the chunks, then the sequence's tokens from index `from` on */
+    int from;            /* 0: the small cache holds nothing of the sequence */
+    int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
 } specdec__retrieved;
 
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences;  /* (texts) */
+    specdec__retrieved *sequences;  /* (sequences) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
-    int recent, most;           /* tokens behind them: so many at first, and at most */
-    float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
+    int recent, most;           /* tokens behind the chunks: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): of chunks, and their parts from four queries */
     specdec_candidate *chosen;  /* (threads, chunks) */
-    int few;                    /* dimensions by which keys are scored; 0: all, as keys are tiles */
+    int few;                    /* dimensions used for scores; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
     int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
-    int candidates;             /* chunks of a text, at most; a multiple of 16 */
-    /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
+    int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
+    /* Computes the score of each chunk before `begun` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
-    const specdec__view *whole; /* the text at work in the target's cache */
-    const specdec__view *view;  /* and in the small one */
-    int begun;                  /* chunks of it to choose from */
-    int anew;                   /* token number from which on chunks are to be chosen anew */
+    const specdec__view *whole; /* the current sequence in the target's cache */
+    const specdec__view *view;  /* the current sequence in the small cache */
+    int begun;                  /* chunks of the current sequence to choose from */
+    int anew;                   /* index of the token from which on chunks are chosen again */
     specdec__context context;   /* the target's, but for the cache and the logits */
 } specdec__retrieval;
 
-/* Whether a text of so many committed tokens is long enough for chunks to be left out. */
+/* Whether a sequence of `committed` tokens is long enough for chunks to be left out. */
 static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
-/* The small cache holds nothing of a text any more. */
+/* Drops what the small cache holds of a sequence. */
 static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
     r->sequences[at].from = 0;
 }
 
-/* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
-   small cache's from number `to` on. */
+/* Copies keys and values of a layer's kv head: tokens [from, from + count), at most 64, of the current sequence to the
+   small cache's tokens from `to` on. */
 static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
@@ -46882,7 +47016,7 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
     }
 }
 
-/* How many dimensions of keys of so many are looked at; 0: all of them, as they are tiles. */
+/* How many of `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
 static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
 {
     return r->few ? specdec__max_int(dim / 4, 16) : 0;
@@ -46907,7 +47041,7 @@ static void specdec__retrieve_dimensions(const specdec__context *c, const specde
                            r->largest + (size_t)thread * (size_t)r->few);
 }
 
-/* What up to four queries of row 0 attend to, while their softmax is under way. */
+/* The running attention sums of up to four queries of row 0. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
     const specdec__layer *layer;
@@ -46918,7 +47052,7 @@ typedef struct specdec__attending {
     float highest[4], sums[4][16];
 } specdec__attending;
 
-/* scratch->scores (count, 64) of the queries with the keys of a page, by few dimensions. */
+/* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
 static void specdec__retrieve_by_few(const specdec__context *c, const specdec__attending *t, const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
@@ -46937,7 +47071,7 @@ static void specdec__retrieve_by_few(const specdec__context *c, const specdec__a
                        t->scratch->scores);
 }
 
-/* Adds the keys in a segment of the text in the target's cache. keys: of the page and head. */
+/* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
 static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
                                       const specdec__segment *a, const unsigned char *keys)
 {
@@ -46964,9 +47098,9 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     }
 }
 
-/* What chunks are worth to a kv head: the attention that they get from the head's queries in row 0, which see the whole
-   text, in few dimensions or all. scores (candidates), and behind them room for four rows more. TriForce takes the
-   product of queries and mean keys, which guesses worse (docs/measured.md). */
+/* scores (candidates): the attention that each chunk gets from a kv head's queries in row 0, over the whole sequence,
+   in few dimensions or in all; behind them, scratch for four rows more. TriForce takes the product of queries and mean
+   keys, which chooses worse chunks (docs/measured.md). */
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
@@ -47002,8 +47136,8 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
     }
 }
 
-/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equals the
-   earlier one. */
+/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equal ones the
+   earlier. */
 static void specdec__retrieve_choose(const specdec__kernels *kernels, float *scores, int count, int kept,
                                      specdec_candidate *chosen)
 {
@@ -47011,8 +47145,8 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
     specdec__sample_greedy(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were.
-   Layers that read another one's keys see the chunks of that one. */
+/* The context's recall: chooses the chunks of a layer, head by head, and copies them over the former ones. Layers that
+   share another layer's keys share its chunks. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
@@ -47030,7 +47164,7 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
         }
 }
 
-/* Lays out small caches of `budget` tokens, for steps of so many nodes. */
+/* Takes small caches of `budget` tokens from an arena. */
 static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target, const specdec__room *whole,
                                    int budget, int chunk, int nodes, specdec__arena *arena)
 {
@@ -47051,7 +47185,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
     room.kept = 0;
     room.most = specdec__max_int(nodes, r->most);
-    room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
+    room.nodes = 2 * room.most + room.views * nodes; /* a tree is stored behind each sequence until its next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
     r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
@@ -47069,7 +47203,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
         r->path[i] = i;
 }
 
-/* Makes room in the small cache for n more tokens, which somebody else is going to write. Returns 0 if it has none. */
+/* Reserves n tokens behind a view of the small cache. Returns 0 if there is no room. */
 static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
@@ -47078,8 +47212,8 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
     return 1;
 }
 
-/* Makes the small cache ready for a chain behind the committed tokens of a text: places of chunks, which the next step
-   chooses, and exact copies of the tokens behind them. Returns 0 when there is no room. */
+/* Prepares the small cache for a chain behind the committed tokens of a sequence: slots of chunks, which the next step
+   chooses, and exact copies of the tokens behind them. Returns 0 if there is no room. */
 static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
 {
     specdec__retrieved *t = &r->sequences[at];
@@ -47112,8 +47246,8 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     return 1;
 }
 
-/* The target's context of now, with the small cache, for a step behind the end of its view; the step chooses chunks by
-   its first node if the last ones were chosen for enough guesses. */
+/* The target's context, with the small cache, for a step behind the end of the small view. The step chooses chunks by
+   its first node, if the former ones were used for enough draft tokens. */
 static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
@@ -47139,15 +47273,15 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__FORCED_BYTES 64 /* that are tokenised together, at most */
+#define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
 #define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
-#define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
+#define SPECDEC__CONSTRAINED_ASKED 15 /* candidates checked one by one, besides the k that are wanted, before a mask */
 
 enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
 
 struct specdec__constrained;
 
-/* What all sequences of an engine use in turn. */
+/* The memory that all constrained sequences of an engine share. */
 typedef struct specdec__masker {
     const specdec__vocab *vocab;
     int vocab_size;            /* of rows of logits */
@@ -47157,36 +47291,36 @@ typedef struct specdec__masker {
     uint32_t *mask;            /* (vocab_size bits) */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
     specdec__mask_walk *walk;
-    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5) tokens of these */
+    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
     int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
+    const struct specdec__constrained *owner; /* whose path it is, behind its first `base` tokens */
     int base, path_count;
     int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each; the last is scratch */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind the path's tokens; last: scratch */
 } specdec__masker;
 
-/* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
-   spares reading them again. */
+/* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
+   so that these tokens are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
     const specdec_constraint *constraint; /* or NULL */
-    uint64_t hash;             /* of that */
+    uint64_t hash;             /* of the constraint */
     specdec_allow allow;       /* or NULL */
     void *allow_data;
     const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
     int end_count;
     int from;                  /* the token at which the constraint begins */
-    int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
-    int spelled;               /* marks count as their spelling */
-    int length;                /* state[0] is behind so many tokens, */
-    int32_t last;              /* of which this is the last; -1: there is none */
+    int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
+    int spelled;               /* 1: marks of calls count as their spelling */
+    int length;                /* state[0] is the state behind so many tokens */
+    int32_t last;              /* the last of these tokens; -1: length is 0 */
     specdec_constraint_state *state; /* (2) */
 } specdec__constrained;
 
-/* Is anything forbidden in this sequence? */
+/* Whether a sequence has a constraint or a callback that limits its tokens. */
 SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
 {
     return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
@@ -47194,7 +47328,7 @@ SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Takes what an engine needs for constraints. m is NULL where the arena only counts. */
+/* Takes an engine's memory for constraints from an arena. m: NULL where the arena only counts. */
 static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
                                     specdec__arena *arena)
 {
@@ -47210,7 +47344,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
-        bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
+        bytes += specdec__vocab_next(vocab, &at).size; /* decoded, a token is not longer than in the file */
     specdec__trie_layout(&trie, &counter, bytes, vocab->count);
     made.trie_bytes = counter.used;
     made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
@@ -47225,7 +47359,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
         *m = made;
 }
 
-/* Makes the vocabulary's trie, unless it is there. */
+/* Builds the vocabulary's trie, unless it is built. */
 static void specdec__masker_begin(specdec__masker *m)
 {
     specdec__arena arena;
@@ -47243,7 +47377,7 @@ static void specdec__masker_begin(specdec__masker *m)
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
-/* Does a token end the answer? */
+/* Whether a token ends the answer. */
 static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -47254,8 +47388,8 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     return specdec__vocab_is_end(c->masker->vocab, token);
 }
 
-/* Whether the space before the plain token behind this one (-1: none) is not part of the text: SPM puts one before
-   texts. */
+/* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
+   space before a text. */
 static int specdec__constrained_drops(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
@@ -47265,7 +47399,7 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
             specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
 }
 
-/* Is a token a mark of calls that counts as its spelling? */
+/* Whether a token is a mark of calls that counts as its spelling. */
 static int specdec__constrained_marks(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -47276,7 +47410,7 @@ static int specdec__constrained_marks(const specdec__constrained *c, int32_t tok
     return 0;
 }
 
-/* The bytes that a token adds to the text behind `previous`; none: it is no text. */
+/* The bytes that a token adds to the text behind `previous`; empty: it adds none. */
 static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
     const specdec_token_trie *trie = c->masker->trie;
@@ -47299,7 +47433,7 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
     return bytes;
 }
 
-/* The state behind one more token; nothing may follow one that was not allowed. */
+/* Advances a state by one token. Behind a token that was not allowed, no token is allowed. */
 static void specdec__constrained_advance(const specdec__constrained *c, specdec_constraint_state *state,
                                          int32_t previous, int32_t token)
 {
@@ -47315,10 +47449,10 @@ static void specdec__constrained_advance(const specdec__constrained *c, specdec_
         state->threads = 0;
 }
 
-/* The token before number `at` of a text; -1: there is none. */
+/* The token before index `at` of a sequence; -1: there is none. */
 SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* The constraint begins behind the first `from` tokens. */
+/* Begins the constraint behind the first `from` tokens. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -47328,7 +47462,7 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* What was known behind more than the first count tokens is forgotten. */
+/* Drops states behind more than the first `count` tokens. */
 static void specdec__constrained_forget(specdec__constrained *c, int count)
 {
     if (c->length > count)
@@ -47337,7 +47471,7 @@ static void specdec__constrained_forget(specdec__constrained *c, int count)
         c->masker->owner = NULL;
 }
 
-/* state[0] becomes that behind the first count tokens of the sequence's own text. */
+/* Sets state[0] to the state behind the first `count` tokens of the sequence. */
 static void specdec__constrained_commit(specdec__constrained *c, const int32_t *text, int count)
 {
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
@@ -47357,7 +47491,7 @@ static void specdec__constrained_commit(specdec__constrained *c, const int32_t *
         c->masker->owner = NULL;
 }
 
-/* The state behind the first count tokens of a text, of which those that are not committed are draft tokens. */
+/* The state behind the first `count` tokens of text, which may end with draft tokens. */
 static const specdec_constraint_state *specdec__constrained_state(specdec__constrained *c, const int32_t *text,
                                                                   int count)
 {
@@ -47384,7 +47518,7 @@ static const specdec_constraint_state *specdec__constrained_state(specdec__const
     return &m->states[count - c->length - 1];
 }
 
-/* Whether the text of the first count tokens is whole, and nothing can be added to it. */
+/* Whether the first `count` tokens satisfy the constraint, and no token may follow but an end. */
 static int specdec__constrained_closed(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
@@ -47397,8 +47531,8 @@ static int specdec__constrained_closed(specdec__constrained *c, const int32_t *t
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
 
-/* Whether a token longer than the first `size` bytes may begin with these, which must follow; behind: the state behind
-   them. It may be taken for granted where only its first byte behind them may follow. */
+/* Whether the constraint may allow a token that begins with these `size` bytes, which must follow, and is longer.
+   behind: the state behind the bytes. It may return 1 where only the first byte behind them is allowed. */
 static int specdec__constrained_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
                                        const specdec_constraint_state *behind)
 {
@@ -47426,8 +47560,8 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
     return 0;
 }
 
-/* The token that must follow: where the constraint leaves one continuation, the first token of that as the model's
-   tokenizer has it, unless a token that goes beyond it may come. -1: there is none. */
+/* The forced token: where the constraint leaves one continuation, the first token of its tokenisation, unless a token
+   that is longer than the continuation is allowed. -1: no token is forced. */
 static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
 {
     const int32_t previous = specdec__constrained_before(text, count);
@@ -47463,7 +47597,7 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
     return tokens[0];
 }
 
-/* May a token follow in this state, by the constraint alone? */
+/* Whether the constraint (without the callback) allows a token in a state. */
 static int specdec__constrained_takes(const specdec__constrained *c, const specdec_constraint_state *state,
                                       int32_t previous, int32_t token)
 {
@@ -47475,7 +47609,7 @@ static int specdec__constrained_takes(const specdec__constrained *c, const specd
     return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* The mask by the constraint. */
+/* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
 static void specdec__constrained_fill(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
@@ -47501,13 +47635,14 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
         }
 }
 
-/* Is a token in the mask? */
+/* Whether the mask has a token. */
 SPECDEC__INLINE int specdec__masker_has(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
 
-/* Which tokens may follow: m->mask. Where the vocabulary has none, those that end a text. Returns the lowest. */
+/* Fills m->mask with the tokens that are allowed behind the first `count` tokens; if no token is, with end tokens.
+   Returns the lowest. */
 static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     specdec__masker *m = c->masker;
@@ -47538,7 +47673,7 @@ static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t 
     return 0;
 }
 
-/* A row of logits (vocab) of which only tokens that may follow are left. *lowest becomes the first of these. */
+/* A copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest: the first allowed token. */
 static const float *specdec__constrained_row(specdec__constrained *c, const float *logits, int vocab,
                                              const int32_t *text, int count, int32_t *lowest)
 {
@@ -47562,7 +47697,7 @@ static const float *specdec__constrained_row(specdec__constrained *c, const floa
     return m->row;
 }
 
-/* May a token follow the first count tokens of a text? */
+/* Whether a token is allowed behind the first `count` tokens of text. */
 static int specdec__constrained_allows(specdec__constrained *c, const int32_t *text, int count, int32_t token)
 {
     const int32_t forced = specdec__constrained_forced(c, text, count);
@@ -47576,7 +47711,7 @@ static int specdec__constrained_allows(specdec__constrained *c, const int32_t *t
     return token >= 0 && token < c->masker->vocab_size && specdec__masker_has(c->masker, token);
 }
 
-/* Keeps those of found candidates that may follow, at most k. Returns how many. */
+/* Removes forbidden ones from `found` candidates, and keeps at most k. Returns how many. */
 static int specdec__constrained_keep(specdec__constrained *c, const int32_t *text, int count, int found, int k,
                                      specdec_candidate *candidates)
 {
@@ -47603,13 +47738,13 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
 #define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
 
-/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
+/* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
 typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec__vocab *vocab;
     const specdec_sampling *sampling;
     specdec_candidate *items; /* (vocab) */
-    specdec__constrained *constrained; /* what may follow; NULL: anything */
+    specdec__constrained *constrained; /* NULL: all tokens are allowed */
     float surprise;           /* of mirostat: see specdec__sampler_input */
 } specdec__chooser;
 
@@ -47625,13 +47760,13 @@ typedef struct specdec__row {
     specdec_candidates candidates; /* and room for a list */
 } specdec__row;
 
-/* A logit as lists have it. */
+/* A logit as in lists: relative to the row's largest. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
-/* The blocks with the k largest logits, as candidates, to the front of `blocks` (one for each block), sorted. */
+/* Writes the k blocks with the largest logits, as sorted candidates, to the front of `blocks` (one a block). */
 static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
     const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
@@ -47646,7 +47781,7 @@ static void specdec__row_blocks(const specdec__row *row, specdec_candidate *bloc
     specdec__sample_select(NULL, blocks, count, k);
 }
 
-/* Tokens of a block of at least this logit, behind count items. Returns how many these are then. */
+/* Appends tokens of a block whose logit is at least `least` to `count` items. Returns the new count. */
 static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
 {
     const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
@@ -47663,9 +47798,9 @@ static int specdec__row_collect(const specdec__row *row, int from, float least, 
     return count;
 }
 
-/* A list of k tokens at least, all of those above its worst among them: from the k blocks whose largest logits are
-   highest, whatever is as high as the k-th of these. Returns how many; 0: that does not pay. The list of blocks lies at
-   the end of the first half of items, where no token gets. */
+/* Makes a list of at least k tokens that includes the k best: all that are at least the k-th best of the k blocks with
+   the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of the first half
+   of items, which no token reaches. */
 static int specdec__row_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
@@ -47685,7 +47820,8 @@ static int specdec__row_best_blocks(const specdec__row *row, int k)
     return found;
 }
 
-/* The list of the first sampler of a chain, without one of the whole row. Returns how many; 0: it needs that. */
+/* Makes the list that the first sampler of a chain would leave, without a list of the whole row. Returns how many; 0:
+   the whole list is needed. */
 static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
@@ -47708,7 +47844,8 @@ static int specdec__row_first(const specdec__row *row, const specdec_sampling *s
     return from < row->size ? 0 : count;
 }
 
-/* chooser->items (vocabulary) is room for the list. recent (recent_count) is the text before the row. */
+/* Prepares a row of logits (size) for sampling. chooser->items (vocabulary): memory of the list; recent (recent_count):
+   the sequence before the row. */
 static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
                               const int32_t *recent, int recent_count)
 {
@@ -47776,13 +47913,14 @@ static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_can
     return mass;
 }
 
-/* Whether two sums differ by no more than rounding. */
+/* Whether two sums differ by no more than rounding errors. */
 SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
 {
     return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
 }
 
-/* The top-p set among tokens of the best blocks. Returns how many; 0: it has others, or rounding decides. */
+/* Makes a list of the top-p set from the best blocks. Returns how many; 0: the set has tokens of other blocks, or
+   rounding decides. */
 static int specdec__row_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
@@ -47809,7 +47947,7 @@ static int specdec__row_nucleus_few(const specdec__row *row)
                ? 0 : kept;
 }
 
-/* The row becomes a list of its top-p set, divided by the temperature. */
+/* Makes a list of the row's top-p set, divided by the temperature. */
 static void specdec__row_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
@@ -47829,8 +47967,8 @@ static void specdec__row_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* What specdec_sample_top gives of the row, or of tokens before a limit. Groups of tokens none of which could be
-   chosen, with the most noise that there is or with theirs, are passed over. */
+/* The k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`. Groups of tokens
+   that the largest possible noise, or their own, cannot lift to the k best are skipped. */
 static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                specdec_candidate *best)
 {
@@ -47856,9 +47994,9 @@ static int specdec__row_search(const specdec__row *row, uint64_t noise_row, cons
     return held;
 }
 
-/* The same of a top-p set: what is chosen from the whole row is chosen from the set, too, where it is in it: where all
-   tokens before it do not hold the wanted probability. Else all that does not come before it is left out. Returns 0
-   when a list is needed for that. */
+/* As specdec__row_search, from a top-p set. A token chosen from the whole row is the result if it is in the set, that
+   is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
+   repeated. Returns 0 if a list is needed. */
 static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
@@ -47888,7 +48026,7 @@ static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, 
     return 0;
 }
 
-/* What specdec_sample_top gives. */
+/* The k best tokens with noise, as by specdec_sample_top. */
 static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -47904,7 +48042,7 @@ static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position,
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* What specdec_sample_distribution gives, but for the sum of p (size), which need not be 1. */
+/* The distribution of specdec_sample_distribution, not normalised: p (size). */
 static void specdec__row_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
@@ -47915,7 +48053,7 @@ static void specdec__row_weights(specdec__row *row, float *p)
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise of a token of a list, in bits; 0: it is not there. */
+/* The surprise of a token of a list, in bits; 0: it is not in the list. */
 static float specdec__row_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;
@@ -47931,169 +48069,174 @@ static float specdec__row_surprise(const specdec__row *row, int32_t token)
 }
 
 /* =====================================================================================================================
- * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; what
- *     several propose is merged into one tree.
+ * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; the trees
+ *     of several drafters are merged into one.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* of a node */
 #define SPECDEC__NGRAM_TOKENS 6    /* the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SHARE 1024  /* tokens of each further text that the index has room for */
-#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, of which it keeps what the target found likely */
-#define SPECDEC__NGRAM_LEAST 0.005f /* a continuation is not proposed that is less probable */
+#define SPECDEC__NGRAM_SHARE 1024  /* tokens of each sequence but the first for which the index has room */
+#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, whose most probable tokens by the target are stored */
+#define SPECDEC__NGRAM_LEAST 0.005f /* least probability of a continuation that is proposed */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
-    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and one that is in no list */
+    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and that of forced tokens */
 };
 
-/* What a drafter proposes for one text in a step: a tree of candidates behind the text, the root first. */
+/* What a drafter proposes for one sequence in a step: a tree of candidates (draft tokens, before some are chosen to be
+   verified). Candidate 0 is the root: the sequence's last token. */
 typedef struct specdec__proposal {
-    int at;               /* which of the engine's texts */
-    int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
+    int at;               /* index of the sequence in the engine */
+    int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
     int count;            /* the root is text[count - 1] */
-    const specdec_sampling *sampling; /* of the text */
-    specdec__constrained *constrained; /* the same; NULL: anything may follow */
-    const specdec__view *view;        /* of the text, in the target's cache; NULL while the engine is made */
+    const specdec_sampling *sampling;  /* of the sequence */
+    specdec__constrained *constrained; /* of the sequence; NULL: it has no constraint */
+    const specdec__view *view;         /* of the sequence, in the target's cache; NULL while the engine is made */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
-    specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
-    float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
-    int grows;            /* the tree is extended level by level, else filled */
-    int shares;           /* candidates have shares, which tell how probable they are; else their ranks tell */
+    specdec_rule rule;    /* by which children are drawn; coupled: by specdec__choose */
+    float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
+    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
+    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
     specdec_tree tree;
-    int32_t *tokens;      /* (capacity): -1 where nothing is proposed */
+    int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
     int32_t *depth;       /* (capacity): root 0 */
-    unsigned char *extended; /* (capacity): what may follow a candidate is known */
-    float *share;         /* (capacity): how probable a candidate is behind its parent, by the drafter */
-    float *probability;   /* (capacity): of the path from the root */
-    int level;            /* where the newest level of a tree that grows begins */
-    int ran;              /* candidates that were extended before, the root aside */
-    int stays;            /* the tree was begun behind a shorter text, and holds behind one of so many tokens; 0: not */
+    unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
+    float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
+    float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
+    int level;            /* index of the first candidate of the newest level */
+    int extended_count;   /* candidates that were extended, without the root */
+    int valid_at;         /* the tree is kept from an earlier step and valid while `count` is this; 0: not kept */
     int32_t *chosen;      /* (tree size): candidates to be extended next */
-    int32_t *kept;        /* (tree size): candidates that shall be verified, in order; the root is the first of them */
+    int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count;
-    int32_t *place;       /* (capacity): the node of the merged tree that a candidate has become, or -1 */
-    double seconds;       /* that this took, without what is not held against the drafter */
-    double patience;      /* so many seconds may be waited for what is on its way */
-    int idle;             /* steps since the drafter was asked for a tree that pays, or for one guess */
+    int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
+    double seconds;       /* of drafting that count against the drafter */
+    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
+    int idle_steps;       /* steps since the drafter was last asked for draft tokens */
 } specdec__proposal;
 
-/* What a drafter may need to know when it is made. */
+/* Arguments of a drafter's init. */
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    const specdec__room *room;       /* texts, and how long they are */
+    const specdec__room *room;       /* number of sequences, and their length */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* of the pool, that its model keeps busy */
-    int window;                      /* tokens of a text that it may look at; 0: as many as its model was made for */
+    int threads;                     /* of the pool that the drafter's model keeps busy */
+    int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
 } specdec__draft_setup;
 
 typedef struct specdec__drafter specdec__drafter;
 
-/* The target has read tokens [from, from + n) of a text. */
-typedef struct specdec__heard {
-    int at;              /* which of the engine's texts */
-    const int32_t *text; /* (count) what is known of it */
+/* Tokens [from, from + n) of a sequence that the target has run and committed, with its hidden states. */
+typedef struct specdec__prefilled {
+    int at;              /* index of the sequence in the engine */
+    const int32_t *text; /* (count): its tokens */
     int count, from, n;
-    int first;           /* of the step's nodes the first that is the text's */
-    const int *path;     /* (n): which of its nodes became those tokens; NULL: all, in order */
-    const float *state;  /* the final one, behind the last of them; NULL: was not computed */
-} specdec__heard;
+    int first;           /* index of the sequence's first node in the step */
+    const int *path;     /* (n): the nodes of the tokens, counted from `first`; NULL: 0, 1, 2, ... */
+    const float *state;  /* hidden state of the last token; NULL: not computed */
+} specdec__prefilled;
 
-/* The target has run a tree behind a text and chosen a path. */
-typedef struct specdec__judged {
-    int at;                  /* which of the engine's texts */
-    const int32_t *text;     /* its tokens, those chosen along the path included */
-    int count;               /* of it before the step: the root is text[count - 1] */
+/* A verified tree: the target's logits and the accepted path. */
+typedef struct specdec__verified {
+    int at;                  /* index of the sequence in the engine */
+    const int32_t *text;     /* its tokens, those of the step included */
+    int count;               /* of them before the step: the root is text[count - 1] */
     const specdec_sampling *sampling;
     const specdec_tree *tree;
     const int32_t *tokens;   /* (tree->n) */
-    const float *logits;     /* (tree->n, vocab); NULL: nobody had to look at any */
+    const float *logits;     /* (tree->n, vocab); NULL: not computed, as all tokens were forced */
     int vocab;
     const specdec__kernels *kernels;
-    const int32_t *path;     /* (length): nodes that were reached, the root first: each has chosen a token */
+    const int32_t *path;     /* (length): the root and the accepted nodes */
     int length;
-    int whole;               /* 0: nodes that were not reached have no logits; others at least those that matter, all
-                                else being -infinity */
-} specdec__judged;
+    int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
+                                can be chosen, the others being -infinity */
+} specdec__verified;
 
-/* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind:
-   a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
+/* A kind of drafter: a row of functions. All but fill may be NULL; the comment's "NULL:" says what that means. Adding a
+   kind: a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. `at` is the index of a
+   sequence in the engine. */
 typedef struct specdec__drafter_kind {
-    size_t source;   /* of its model: a specdec_source, by its place in specdec_config; 0: it needs none */
-    int optional;    /* it can do without that model, too */
-    size_t asked;    /* an int in specdec_config by its place: if that is 0, auto does without this kind; 0: never */
-    int ranks;       /* tokens that it may propose behind a node; 0: any number */
-    int draws;       /* children are drawn from a distribution if a rule of rejection wants that */
-    int size, depth; /* of its trees, when it drafts alone and the caller does not say */
-    /* Takes its state from an arena, which may only count. Or: it has none. */
+    size_t source;   /* offset in specdec_config of the specdec_source of its model; 0: it has no model */
+    int optional;    /* 1: it can draft without that model, too */
+    size_t enabled_by; /* offset in specdec_config of an int: `auto` uses this kind unless that is 0; 0: always */
+    int ranks;       /* children of a node that it may propose; 0: any number */
+    int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
+    int size, depth; /* default size and depth of its trees when it drafts alone */
+    /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
-    /* Proposes a token for each node of proposal->tree, whose levels lie one behind the other. A drafter that costs
-       nothing also chooses the tree and says how probable each node is behind its parent. */
+    /* Proposes a token for each node of proposal->tree, whose levels are stored one behind the other. A drafter without
+       cost also chooses the tree and sets the shares. */
     specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
-    /* Appends what may follow each of proposal->chosen[count], with its shares. The root comes first, alone; a
-       candidate comes once, after its parent. Or: its trees do not grow. */
+    /* Appends children, with shares, to each of proposal->chosen[count]. The root is extended first, alone; each
+       candidate once, after its parent. NULL: its trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
-    /* path (count): which of its candidates were accepted, the root aside. Or: it reads them in the text. */
+    /* path (count): its candidates that were accepted, without the root. NULL: it prefills them later. */
     void (*commit)(specdec__drafter *drafter, specdec__proposal *proposal, const int32_t *path, int count);
-    /* Text number `at`, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
+    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: nothing is stored of it. */
     void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
-    /* Text number `at`, of which nothing is remembered, begins with the first length tokens of text number `of`. Or: it
-       finds out by reading. Numbers behind those of the texts: see keeps. */
+    /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
+       prefills them. Indices from the number of sequences on: see keeps. */
     void (*share)(specdec__drafter *drafter, int at, int of, int length);
-    /* Text number `at` has ended; its place will be another text's. Or: as if it were cut to nothing. */
+    /* The sequence has ended, and its index will be reused. NULL: as truncate to 0. */
     void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
-    /* What a level costs, in steps of the target; a guess until one was timed. Or: nothing: it can always be asked. */
+    /* Estimated cost of a level in plain steps, used until one is timed. NULL: drafting costs nothing. */
     double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
-    /* How many of the first count tokens of text number `at` it has not read. Or: it need not read any. */
+    /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
     int (*behind)(const specdec__drafter *drafter, int at, int count);
-    /* Reads the first count tokens of the proposal's text, so that fewer are left for later. Or: it reads fast. */
+    /* Prefills the first `count` tokens of the proposal's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*read)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
-    /* Whether it can propose behind the first count tokens of text number `at`. Or: always. */
+    /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
     int (*ready)(const specdec__drafter *drafter, int at, int count);
-    /* Hears what the target has read, with its states, those of drafter->taps included. Tokens come in order; some come
-       again. Or: it does not look at states. */
-    specdec_result (*follow)(specdec__drafter *drafter, const specdec__heard *heard, specdec_error *error);
-    /* Of how many tokens of text number `at` it has heard: the next one is needed. Or: it needs the last alone. */
-    int (*heard)(const specdec__drafter *drafter, int at);
-    /* The path to a candidate that was extended was accepted, with it: it becomes the root, what lies behind it stays.
-       Or: nothing can stay. */
+    /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
+       drafter->taps. NULL: it uses no hidden states. */
+    specdec_result (*follow)(specdec__drafter *drafter, const specdec__prefilled *heard, specdec_error *error);
+    /* How many of the sequence's tokens follow has received: it needs the next one. NULL: it needs the last one only.
+       */
+    int (*followed)(const specdec__drafter *drafter, int at);
+    /* The path to an extended candidate was accepted: that becomes the root, and its descendants stay. NULL: no
+       candidate can stay. */
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
-    /* From now on it runs on so many threads of this pool, or fewer. Or: always on the engine's. */
+    /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
     void (*move)(specdec__drafter *drafter, specdec__pool *pool, int threads);
-    /* Text number `at` has count tokens, and a step is made up that may write behind them. Or: it looks when asked. */
-    void (*look)(specdec__drafter *drafter, int at, const int32_t *text, int count, const specdec_sampling *sampling);
-    /* Whether it knows by now what may follow a candidate. Or: it always finds out. */
-    int (*knows)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
-    /* In so many seconds it is thought to know more; 0: that is not known. Or: it finds out. */
+    /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
+    void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
+                    const specdec_sampling *sampling);
+    /* Whether it has the children of a candidate now, without waiting. NULL: always. */
+    int (*can_extend)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
+    /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
     double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
-    /* 1: share and truncate also take the numbers of ended sequences that are kept (room->kept of them): text `views` +
-       i is the i-th. 0: it remembers none of these. */
+    /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them): index `views`
+       + i is the i-th. 0: it stores nothing of them. */
     int keeps;
-    int nextn; /* 1: its model is the block of the target's files that only predicts; 0: see source */
-    /* Sees the logits of the nodes that were verified. Or: it does not look at them. */
-    void (*watch)(specdec__drafter *drafter, const specdec__judged *judged);
+    int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
+    /* Receives the logits of a verified tree. NULL: it does not use them. */
+    void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
 
-/* What a sequence that begins like another one takes over of it; nothing where there is one sequence. */
+/* A drafter's function for sequences that begin alike; NULL where the library has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
+/* A drafter of an engine. */
 struct specdec__drafter {
     const specdec__drafter_kind *kind;
-    specdec_drafting drafting;     /* its name to callers */
-    void *state;                   /* of its kind */
-    const specdec__model *model;   /* of the kind's source; NULL: it needs none */
+    specdec_drafting drafting;     /* its public number */
+    void *state;                   /* private to its kind */
+    const specdec__model *model;   /* NULL: it has none */
     size_t kv_bytes;               /* of its cache */
-    int levels;                    /* that it can guess, the root aside */
-    specdec__taps taps;            /* states that it wants of the target's steps, or none: out (nodes, count, width) */
-    specdec__proposal *proposals;  /* (texts): for this step */
+    int levels;                    /* that it can draft, without the root */
+    specdec__taps taps;            /* hidden states that it needs of the target's steps: (nodes, count, width) */
+    specdec__proposal *proposals;  /* (sequences): for the current step */
 };
 
 /* --- any drafter -------------------------------------------------------------------------------------------------- */
 
-/* The arrays of a tree of at most `size` nodes. */
+/* Takes the arrays of a tree of at most `size` nodes from an arena. */
 static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
 {
     memset(tree, 0, sizeof *tree);
@@ -48102,7 +48245,7 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
     tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* The arrays of a proposal: `capacity` candidates, of which `size` are verified at most. */
+/* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
 static void specdec__draft_take(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
     specdec__draft_take_tree(&p->tree, capacity, arena);
@@ -48116,8 +48259,8 @@ static void specdec__draft_take(specdec__proposal *p, int capacity, int size, sp
     p->kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* Before a step: nothing is proposed but the root, the last of count tokens. What a tree holds that stays is not
-   proposed as yet. */
+/* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
+   the last step stay in it, but are not to be verified yet. */
 static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
                                  specdec_rule rule)
 {
@@ -48129,34 +48272,35 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->kept[0] = 0;
     p->kept_count = 1;
     p->seconds = 0;
-    if (p->stays == count)
+    if (p->valid_at == count)
         return;
-    p->stays = 0;
+    p->valid_at = 0;
     specdec__tree_put(&p->tree, 0, -1, 0);
     p->tokens[0] = text[count - 1];
     p->probability[0] = p->share[0] = 1;
     p->depth[0] = p->chosen[0] = p->extended[0] = 0;
     p->tree.n = 1;
-    p->ran = 0;
+    p->extended_count = 0;
 }
 
-/* The first count candidates shall be verified. */
+/* Marks the first `count` candidates to be verified. */
 static void specdec__draft_keep(specdec__proposal *p, int count)
 {
     for (p->kept_count = 0; p->kept_count < count; p->kept_count++)
         p->kept[p->kept_count] = p->kept_count;
 }
 
-/* The tree that is verified. */
+/* The tree of a sequence that the target verifies. */
 typedef struct specdec__merged {
     specdec_tree tree;
     int32_t *tokens;    /* (capacity) */
     signed char *owner; /* (capacity): which drafter was the first to propose a node; -1: the root */
-    float *worth;       /* (capacity): how probable it is that a node is accepted; never above its parent's */
+    float *worth;       /* (capacity): probability that a node is accepted, at most its parent's */
 } specdec__merged;
 
-/* Merges what the drafters want to have verified of text number `at` into one tree of at most `most` nodes. What an
-   earlier drafter has proposed at a node is not doubled; what one drafter proposes twice there, it has drawn twice. */
+/* Merges the drafters' candidates to be verified into one tree of at most `most` nodes, for sequence `at`. A token that
+   an earlier drafter proposed behind the same node is not added again; one that a drafter proposes twice is, as it was
+   drawn twice. */
 static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
                                  int most)
 {
@@ -48194,7 +48338,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
     }
 }
 
-/* The candidate that has become a node of the merged tree; -1: none. */
+/* The index of the candidate that is node `node` of the merged tree; -1: none is. */
 static int specdec__draft_candidate(const specdec__proposal *p, int node)
 {
     int k;
@@ -48205,7 +48349,7 @@ static int specdec__draft_candidate(const specdec__proposal *p, int node)
     return -1;
 }
 
-/* Of a merged tree's guesses, keeps the first `most` that are worth at least `least`. Returns how many these are. */
+/* Keeps of a merged tree the first `most` draft tokens with worth[i] >= least. Returns how many it keeps. */
 static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
                                 int most)
 {
@@ -48236,7 +48380,7 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
     return kept - 1;
 }
 
-/* Tells a drafter which of its candidates were accepted: those on the path (length, the root first). */
+/* Calls a drafter's commit with its candidates on the accepted path (length, the root first). */
 static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];
@@ -48263,33 +48407,33 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST 8192     /* rows, where the configuration does not say how many, */
-#define SPECDEC__SHORT_SHARE 12       /* or such a part of all, where that is more */
-#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row which is wanted again and again */
-#define SPECDEC__SHORT_PROBE 256      /* trees between looks at what the other way takes */
-#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* of a token that a drafter with all rows proposes */
-#define SPECDEC__SHORT_MEMORY 0.998   /* what a written token leaves of the weight of older ones */
+#define SPECDEC__SHORT_LEAST 8192     /* copied rows by default, at least */
+#define SPECDEC__SHORT_SHARE 12       /* copied rows by default: all rows divided by this, if that is more */
+#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row that is used often, at most */
+#define SPECDEC__SHORT_PROBE 256      /* trees between two timings of the other way */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
+#define SPECDEC__SHORT_MEMORY 0.998   /* factor, a decoded token, of the weight of older ones */
 
 typedef struct specdec__short {
     const specdec__matrix *full; /* (tokens, columns) */
     specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
     unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
-    int32_t *ids;                /* (rows): whose they are */
+    int32_t *ids;                /* (rows): the token of a row */
     int32_t *row;                /* (tokens): the row of a token; -1: none */
-    unsigned char *worth;        /* (rows): how often the clock passes over them */
+    unsigned char *worth;        /* (rows): how often the clock (of the replacement) still passes over a row */
     unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
-    int32_t *counted;            /* (texts): tokens that were looked at */
+    int32_t *counted;            /* (sequences): tokens that were counted */
     int hand;                    /* the row that the clock looks at next, falling */
-    int on, trees;               /* whether the rows are in use; trees that were begun */
-    int always;                  /* they are in any case */
-    double rest;                 /* bytes of weights of a level, but for those of the output */
+    int on, trees;               /* 1: the copied rows are in use; trees that were begun */
+    int always;                  /* 1: they are always in use */
+    double rest;                 /* bytes of weights of a level, without the output matrix */
     double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
     double levels;               /* of a tree */
-    double written, missed;      /* tokens that were written, and those of them that had no row */
+    double written, missed;      /* decoded tokens, and how many of these had no row; older ones weigh less */
 } specdec__short;
 
-/* Rows that a drafter's output matrix, of so many bytes in all of a level, is to have copies of. wanted: 0: as pays,
-   -1: none. Returns 0 where there are none: where so few would be left out, or read at all, that it does not pay. */
+/* How many rows of a drafter's output matrix are to be copied. wanted: 0: as many as pay, -1: none; level: bytes of
+   weights of a level. Returns 0 where copies do not pay. */
 static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
@@ -48301,7 +48445,7 @@ static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t l
     return rows;
 }
 
-/* Row `row` becomes a token's. Returns whose it was. */
+/* Gives row `row` to a token. Returns the token that had it. */
 static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
@@ -48314,7 +48458,7 @@ static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int
     return before;
 }
 
-/* Whether a token ends a text. */
+/* Whether a token ends an answer. */
 static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
@@ -48324,7 +48468,8 @@ static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
     return i < vocab->end_count;
 }
 
-/* Takes what so many rows of a matrix need, for so many texts; level: bytes of weights of a level with all of them. */
+/* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences. level: bytes of weights of a level
+   with all rows. */
 static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
                                 const specdec__vocab *vocab, specdec__arena *arena)
 {
@@ -48358,7 +48503,7 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
             specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
 }
 
-/* A text has a token: it gets a row. Returns the token that has lost its own; -1: none has. */
+/* Gives a row to a token that has occurred in a sequence. Returns the token that lost its row; -1: none did. */
 static int32_t specdec__short_want(specdec__short *s, int32_t token)
 {
     const int row = s->row[token];
@@ -48372,8 +48517,8 @@ static int32_t specdec__short_want(specdec__short *s, int32_t token)
     return specdec__short_put(s, s->hand, token, 1);
 }
 
-/* Looks at what is new in text number `at`: its tokens up to count, of which those below `vocab` can have rows. whole
-   (vocab): logits of all tokens, which become -infinity for those that have lost their rows. */
+/* Counts the new tokens of sequence `at`, up to `count`; those below `vocab` can have rows. whole (vocab): a row of
+   logits, in which tokens that lost their rows become -infinity. */
 static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
 {
     int i = specdec__min_int(s->counted[at], count);
@@ -48395,7 +48540,7 @@ static void specdec__short_read(specdec__short *s, int at, const int32_t *text, 
     s->counted[at] = count;
 }
 
-/* Copies the rows of all tiles that are stale. */
+/* Copies the rows of all stale tiles. */
 static void specdec__short_copy(specdec__short *s)
 {
     const specdec__matrix *m = &s->matrix;
@@ -48414,7 +48559,7 @@ static void specdec__short_copy(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the rows (1) or with the whole matrix (0): measured, or in proportion to bytes. */
+/* Seconds of a level with the copied rows (on 1) or with the whole matrix (0): measured, or in proportion to bytes. */
 static double specdec__short_seconds(const specdec__short *s, int on)
 {
     const double row = (double)s->full->row_bytes;
@@ -48423,8 +48568,8 @@ static double specdec__short_seconds(const specdec__short *s, int on)
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* Tokens a second that trees promise whose levels take so long, when such a share of the tokens has rows; step: seconds
-   that the target takes for each. */
+/* Expected tokens a second. level: seconds of a level; share: of all tokens, those that have rows; step: seconds of the
+   target's step. */
 static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
 {
     const double depth = s->levels > 1 ? s->levels : 1;
@@ -48435,7 +48580,7 @@ static double specdec__short_promise(const specdec__short *s, double level, doub
     return tokens / (step + depth * level);
 }
 
-/* Decides how the next tree is drafted; step: seconds of a step of the target, 0: unknown. */
+/* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
 static void specdec__short_choose(specdec__short *s, double step)
 {
     const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
@@ -48451,7 +48596,7 @@ static void specdec__short_choose(specdec__short *s, double step)
     s->on = on;
 }
 
-/* A level took so long. */
+/* Adds the seconds of a level to the measured ones. */
 static void specdec__short_see(specdec__short *s, double seconds)
 {
     double *mean = &s->seconds[s->on];
@@ -48469,30 +48614,30 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What drafters have in common that run something once for each level of a tree. Their state begins with this. */
+/* The common part of drafters that make one run for each level of a tree. Their state begins with it. */
 typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
     specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
-    specdec__context *context; /* what runs */
-    const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
+    specdec__context *context; /* of the drafter's model */
+    const int32_t *ids; /* (id_count): the tokens of a row of logits; NULL: all, in order */
     int id_count;
     float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
-    int runs;          /* levels of the tree at hand, but for the root */
-    int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
+    int runs;          /* levels of the current tree that were run, without the root */
+    int32_t *nodes;    /* (sequences, capacity): the index of a candidate among those that were run; -1: not run */
     int capacity;
-    const float *logits; /* rows of what was run last, `stride` floats apart */
+    const float *logits; /* rows of the last run, `stride` floats apart */
     size_t stride;
-    const float *trust;  /* how probable the drafter thinks it that any token of a row comes; NULL: it does not know */
-    /* Makes ready for a text's proposal; row 0 becomes that of the root. */
+    const float *trust;  /* of each row: the drafter's probability that the row is right; NULL: it has none */
+    /* Begins a tree for a proposal; row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
-    /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
+    /* Runs candidates[count] of one level, which get the indices from `from` on; row i is that of candidates[i]. */
     specdec_result (*run)(specdec__drafter *drafter, const specdec__proposal *proposal, const int32_t *candidates,
                           int from, int count, specdec_error *error);
 } specdec__levels;
 
-/* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
+/* Prepares a row of logits (vocab) for sampling behind text (count), without the tokens that the constraint forbids. */
 static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits, int vocab,
                                  const int32_t *text, int count)
 {
@@ -48507,7 +48652,7 @@ static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
-/* The k best tokens at a position by logits (vocab), best first. */
+/* The k best tokens of a row of logits (vocab), best first, forbidden ones included. */
 static int specdec__choose_any(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *text,
                                int count, int k, specdec_candidate *best)
 {
@@ -48520,8 +48665,8 @@ static int specdec__choose_any(const specdec__chooser *chooser, const float *log
     return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
 }
 
-/* The same, of those that may follow: where all tokens are candidates, the best ones are asked about one by one; else,
-   or where too few of these may follow, the mask comes first, as filters choose among what it leaves. */
+/* The k best tokens of a row that the constraint allows. The best tokens are checked one by one, unless samplers cut
+   the list of candidates, or too few of those tokens are allowed: then the row is masked first. */
 static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
                                    const int32_t *text, int count, int k, specdec_candidate *best)
 {
@@ -48552,8 +48697,8 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
     return specdec__min_int(found, i);
 }
 
-/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
-   first is what plain decoding writes. */
+/* The k best tokens of a row of logits (vocab), best first, behind recent (recent_count). The first one is the token of
+   plain decoding. */
 static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
                            int recent_count, int k, specdec_candidate *best)
 {
@@ -48562,8 +48707,8 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
                : specdec__choose_any(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
-/* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and
-   path. */
+/* Writes the tokens on the path from the root (excluded) to a node behind the sequence. Returns the length of sequence
+   and path. */
 static int specdec__draft_path(const specdec__proposal *p, int node)
 {
     int length = p->count + p->depth[node], at;
@@ -48578,7 +48723,7 @@ SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const sp
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
 }
 
-/* The place of a candidate's parent: 0: it is the root; else 1 + where it is among what was run. */
+/* The index of a candidate's parent among the rows that were run: 0: the root; else 1 + its node. */
 SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
 {
     const int parent = p->tree.parents[candidate];
@@ -48586,7 +48731,7 @@ SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec
     return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
 }
 
-/* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
+/* Row i of the last run, with logits for all tokens; those that a short vocabulary lacks have -infinity. */
 static const float *specdec__draft_row(const specdec__levels *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
@@ -48600,7 +48745,7 @@ static const float *specdec__draft_row(const specdec__levels *m, int i)
     return m->whole;
 }
 
-/* The noise that children of so many ranks are drawn with when a rule of rejection decides: not the target's. */
+/* The seed by which `rank` children are drawn for a rule of rejection. It differs from the target's. */
 static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
@@ -48608,8 +48753,8 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
     return rule == SPECDEC_RULE_SEQUOIA ? seed : seed + (uint64_t)rank * 0x9e3779b97f4a7c15u;
 }
 
-/* Draws count children for a rejection rule, and notes the distribution they come from. Without replacement, tokens
-   whose share is 0 are left out: they are no draws from it. Returns how many there are. */
+/* Draws `count` children of a node for a rule of rejection, and stores the distribution that they were drawn from.
+   Without replacement, tokens of probability 0 are left out. Returns how many there are. */
 static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
@@ -48632,7 +48777,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     return count;
 }
 
-/* The most probable tokens of the draft, penalties included; for the rule that lets the target draw for itself. */
+/* The draft's most probable tokens, penalties included: the children for top-k verification. */
 static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal *p, const float *logits,
                                     int length, int count, specdec_candidate *best)
 {
@@ -48648,8 +48793,8 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal 
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* The tokens that become children of a node, as the rule wants them; length: of the text up to there. Returns how many
-   there are. */
+/* The tokens that become children of a node under the proposal's rule. length: of the sequence and the path. Returns
+   how many there are. */
 static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
@@ -48659,7 +48804,7 @@ static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, i
                                          : specdec__draft_draw(m, p, node, logits, length, count, best);
 }
 
-/* Chooses the children of a node from a row of what was run. */
+/* Chooses the children of a node from row `at` of the last run. */
 static void specdec__draft_children(specdec__levels *m, const specdec__proposal *p, int node, int at)
 {
     const specdec_tree *tree = &p->tree;
@@ -48674,8 +48819,8 @@ static void specdec__draft_children(specdec__levels *m, const specdec__proposal 
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* Appends the best tokens behind a node, with their shares of exp(logit), noise included: what the target's noise will
-   choose from, too. Not for rules that ask for children of a certain distribution. */
+/* Appends the best tokens of a row behind a node, with their shares of exp(logit), including the noise by which the
+   target will choose. Not for rules that need children of a certain distribution. */
 static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int node, int row)
 {
     specdec_candidate best[SPECDEC__OFFERS];
@@ -48704,7 +48849,7 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
     }
 }
 
-/* Runs candidates, which get the places from `from` on. */
+/* Runs candidates behind their paths; their rows get the indices from `from` on. */
 static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__proposal *p, const int32_t *candidates,
                                          int from, int count, specdec_error *error)
 {
@@ -48727,7 +48872,7 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     return result;
 }
 
-/* A tree is begun: with which rows of the output matrix it is drafted. */
+/* Begins a tree: chooses whether it is drafted with the short vocabulary or with all rows of the output matrix. */
 static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
 {
     specdec__short *s = m->own;
@@ -48735,7 +48880,7 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
     specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
     s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose(s, 4 * p->patience);
+    specdec__short_choose(s, 4 * p->wait_seconds);
     if (s->on)
         specdec__short_copy(s);
     m->ids = s->on ? s->ids : NULL;
@@ -48744,7 +48889,7 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
     m->stride = (size_t)m->context->output->rows;
 }
 
-/* Row 0 becomes the root's, and nothing else has been run. */
+/* Begins a tree: row 0 becomes the root's, and no other node has been run. */
 static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
@@ -48757,7 +48902,7 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
     return m->begin(d, p, error);
 }
 
-/* All nodes of a level that have children run together. */
+/* The fill of drafters by levels: all nodes of a level that have children are run together. */
 static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
@@ -48784,13 +48929,13 @@ static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-/* The root, or all chosen candidates, in one step. */
+/* The extend of drafters by levels: runs the root, or all chosen candidates together. */
 static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec__proposal *p, int count,
                                                    specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
     specdec_result result = p->chosen[0] == 0 ? specdec__draft_root(d, p, error)
-                                              : specdec__draft_run(d, p, p->chosen, p->ran, count, error);
+                                              : specdec__draft_run(d, p, p->chosen, p->extended_count, count, error);
     int i;
 
     for (i = 0; !result && i < count; i++) {
@@ -48800,7 +48945,8 @@ static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec_
     return result;
 }
 
-/* A candidate becomes the root: of the others those that descend from it stay. p->place[i]: what candidate i is now. */
+/* Makes a candidate the root, and drops all that do not descend from it. p->place[i]: the new index of candidate i; -1:
+   dropped. */
 static void specdec__draft_reroot(specdec__proposal *p, int root)
 {
     int32_t *now = p->place;
@@ -48825,7 +48971,7 @@ static void specdec__draft_reroot(specdec__proposal *p, int root)
     p->tree.n = n;
 }
 
-/* The same for candidates that are nodes of a drafter's context. */
+/* As specdec__draft_reroot, for candidates that are nodes of a drafter's context. */
 static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int root)
 {
     int32_t *nodes = specdec__draft_nodes(m, p);
@@ -48839,7 +48985,7 @@ static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int
     nodes[0] = -1;
 }
 
-/* Candidates become nodes of a drafter's context, from number `from` on. */
+/* Makes candidates nodes of a drafter's context, from number `from` on. */
 static void specdec__levels_put(const specdec__levels *m, specdec__context *c, const specdec__proposal *p,
                                 const int32_t *candidates, int from, int count)
 {
@@ -48853,7 +48999,7 @@ static void specdec__levels_put(const specdec__levels *m, specdec__context *c, c
     }
 }
 
-/* Refuses a model of another vocabulary than the target's. */
+/* Checks that a model has the target's vocabulary. */
 static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
                                                  specdec_error *error)
 {
@@ -48866,7 +49012,7 @@ static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, cons
                          different);
 }
 
-/* Takes what a drafter of a model needs for all that. */
+/* Takes the memory of a drafter by levels. */
 static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
@@ -48890,13 +49036,13 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
 }
 
-/* What a level reads, in bytes of weights, with all rows of the output matrix. */
+/* Bytes of weights that a level uses, with all rows of the output matrix. */
 static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
 
-/* The same in levels of the target; less where there is a short vocabulary. */
+/* The cost of a level in plain steps, by bytes of weights; less with a short vocabulary. */
 static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
 {
     const specdec__levels *m = (const specdec__levels *)d->state;
@@ -48907,7 +49053,7 @@ static double specdec__levels_cost(const specdec__drafter *d, const specdec__mod
     return bytes / (double)target->weight_bytes;
 }
 
-/* Takes a short vocabulary for a drafter that runs a context, where that may pay, or was asked for. */
+/* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
 static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
                                        specdec__arena *arena)
 {
@@ -48940,21 +49086,21 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A model reads no text that is longer than what it was trained on: of a longer one its first tokens and the last ones,
-   as if nothing were between them. The attention sinks of StreamingLLM (Xiao et al. 2024, arXiv 2309.17453); the last
-   ones are read anew, half a window at a time, so each has the place that it has in the window. */
-#define SPECDEC__DRAFT_SINKS 16
+/* The draft model's cache holds no more tokens than it was trained with. Of a longer sequence it holds the first tokens
+   (the attention sinks of StreamingLLM: Xiao et al. 2024, arXiv 2309.17453) and the last ones, as if they followed each
+   other. When the window is full, its second half is prefilled again, at new positions. */
+#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
 
 typedef struct specdec__draft_model {
     specdec__levels levels;
-    specdec__view *views; /* (texts, then kept sequences) */
-    int *skipped;         /* (the same): tokens of the text between the sinks and those behind them */
+    specdec__view *views; /* (sequences, then kept ones) */
+    int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
     specdec__context context;
-    int window;           /* tokens that it reads, at most */
+    int window;           /* tokens of a sequence in the cache, at most */
     int threads;          /* that it has buffers for */
 } specdec__draft_model;
 
-/* Leaves out so many more tokens behind the sinks that the first count tokens of a text fit the window. */
+/* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
 static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
@@ -48965,7 +49111,8 @@ static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count
     specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
 }
 
-/* Runs the first count tokens of a text, those that it reads, through the model. wanted: the last one's logits. */
+/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last
+   one. */
 static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at, const int32_t *text, int count,
                                                 int wanted, specdec_error *error)
 {
@@ -48982,7 +49129,7 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
                   : specdec__forward_text(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
-/* Runs committed text through the draft model, so that its cache holds all of it that fits. */
+/* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
 static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -49017,21 +49164,22 @@ static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *
     specdec__view_commit(&m->views[p->at], &m->context.kv, kept, i);
 }
 
-/* Adds a number to path[n], rising. */
-static void specdec__draft_insert(int *path, int n, int number)
+/* Inserts a number into path[n], rising. */
+static void specdec__draft_insert_number(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
     path[n] = number;
 }
 
-/* Nodes that nobody wants any more keep their numbers and places until half of these are taken. */
+/* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
+   all slots are taken, then they are dropped. */
 static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     int32_t *nodes = specdec__draft_nodes(&m->levels, p);
-    const int count = p->depth[root], all = 2 * (p->ran - count) <= c->most;
+    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->most;
     int at, i, stay = all ? -1 : 0;
 
     for (at = root; at > 0; at = p->tree.parents[at])
@@ -49039,11 +49187,11 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     specdec__levels_reroot(&m->levels, p, root);
     for (i = 1; i < p->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
     for (i = 1; i < p->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);
-    p->ran = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->ran);
+    p->extended_count = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->extended_count);
 }
 
 static void specdec__draft_model_move(specdec__drafter *d, specdec__pool *pool, int threads)
@@ -49098,7 +49246,8 @@ static specdec_result specdec__draft_model_read(specdec__drafter *d, specdec__pr
     return specdec__draft_model_text(m, p->at, p->text, count, 0, error);
 }
 
-/* Tokens of text that it may read: as it was trained, less a tree. Texts no longer than that it reads whole. */
+/* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
+   that is not longer is held whole. */
 static int specdec__draft_model_window(const specdec__model *model, const specdec__draft_setup *setup)
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
@@ -49129,7 +49278,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     places = room.views + room.kept;
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
     room.tree = room.most;
-    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
+    room.nodes += room.views * room.most; /* a tree may be stored behind each sequence until its next one */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
@@ -49172,19 +49321,19 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What drafters have in common that need the target's state behind the token before the root, and no cache. Their state
-   begins with this. */
+/* The common part of drafters that need the target's hidden state behind the token before the root, and no cache. Their
+   state begins with it. */
 typedef struct specdec__draft_last {
     specdec__levels levels;
-    int width;    /* of a state */
-    float *state; /* (texts, width): the target's behind a token of each text */
-    int *known;   /* (texts): the number of that token; -1: there is none */
+    int width;    /* of a hidden state */
+    float *state; /* (sequences, width): the target's, behind the last token of each sequence that was run */
+    int *known;   /* (sequences): the index of that token; -1: there is none */
 } specdec__draft_last;
 
 typedef struct specdec__draft_heads {
     specdec__draft_last last;
     specdec__heads heads;
-    float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
+    float *inner; /* (1 + tree size, stride of the heads' states): states of the root, and of candidates in order */
 } specdec__draft_heads;
 
 static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
@@ -49209,7 +49358,7 @@ static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int l
     memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
 }
 
-/* The state behind the token before the root. */
+/* Whether the target's hidden state behind the token before the root is stored. */
 static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_last *m = (const specdec__draft_last *)d->state;
@@ -49217,7 +49366,7 @@ static int specdec__draft_last_ready(const specdec__drafter *d, int at, int coun
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__heard *heard,
+static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                  specdec_error *error)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
@@ -49230,7 +49379,7 @@ static specdec_result specdec__draft_last_follow(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-/* Takes room for the states, and for what levels need. */
+/* Takes the memory for the hidden states, and for levels. */
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
@@ -49247,7 +49396,7 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
-/* Runs a level whose inputs lie in heads.input, and keeps the states, which get the places from `from` on. */
+/* Runs a level whose inputs are in heads.input, and stores its states from index `from` on. */
 static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int level, const int32_t *tokens, int from,
                                                  int count, specdec_error *error)
 {
@@ -49259,7 +49408,7 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
     return result;
 }
 
-/* The target's state becomes the input of a level of one row. */
+/* Sets the input of a level of one row to the target's hidden state. */
 static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
 {
     memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
@@ -49275,7 +49424,7 @@ static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const spec
     return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
 }
 
-/* Heads that do not follow each other say the same behind all candidates of a level. */
+/* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
 static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__proposal *p,
                                                const int32_t *candidates, int from, int count, specdec_error *error)
 {
@@ -49342,30 +49491,30 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
  *
  *
- * EAGLE-3, and blocks of the target's own files that predict (MTP). A pair is the target's state behind a token, and
- * the token behind that: the layer predicts the next one. Where pairs begin with the first token, the state before it
- * is zeros. Pairs of the text are run once their states have been heard of, so the cache holds nothing but what a run
- * over the whole text would put there; behind the root, the layer's own states stand for the target's.
+ * EAGLE-3, and NextN blocks in the target's own files (MTP). A pair is the target's hidden state behind a token, and
+ * the next token: from it the layer predicts the token after that. Where pairs begin with the first token, the hidden
+ * state before it is zeros. Pairs of a sequence are run once their hidden states were received, so the cache holds what
+ * a run over the whole sequence would give; behind the root, the layer's own states replace the target's.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STATES 32 /* of a text that are kept: most wait until there is something to draft */
+#define SPECDEC__DRAFT_STATES 32 /* hidden states of a sequence that are stored until their pairs are run, at most */
 
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* pairs that have been run */
+    specdec__view view; /* keys of the pairs that were run */
     float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
                            none, of a kept sequence */
-    int from, count;    /* from <= view.length <= from + count: all pairs whose states were heard of */
+    int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
 } specdec__draft_pairs;
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *sequences; /* (texts, then kept sequences) */
+    specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     float *reads;                /* (tree size, specdec__forward_read_stride): such states, where a step reads them as
                                     the target's; NULL: they are its residual stream at once */
-    int lead;                    /* pairs before the first state that the target has */
+    int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
     specdec__context context;
 } specdec__draft_layer;
 
@@ -49374,13 +49523,13 @@ static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int plac
     return m->inner + (size_t)place * (size_t)m->context.model->embedding;
 }
 
-/* The pair that predicts what follows the last of so many tokens of a text. */
+/* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
 static int specdec__draft_layer_root(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->lead, 0);
 }
 
-/* States are heard of anew, from that of the pair behind those that have been run. */
+/* Stores hidden states anew, beginning with that of the first pair which was not run. */
 static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
@@ -49391,8 +49540,8 @@ static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec_
     t->count = 1;
 }
 
-/* Keeps the states of count nodes that have just been run, from this place on: the last ones of the step, which had
-   their logits. */
+/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place`
+   on. */
 static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
@@ -49405,7 +49554,7 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, 
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of a text before number `end`; for the logits of the last, if they are wanted. */
+/* Runs the pairs of a sequence before index `end`; wanted: with the logits of the last one. */
 static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                 int wanted, specdec_error *error)
 {
@@ -49417,7 +49566,7 @@ static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at,
     return specdec__forward_text(&m->context, &t->view, text + 1 - m->lead, end, m->context.most, &rows, NULL, error);
 }
 
-/* The trial asks before anything was heard: of states of zeros. */
+/* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
 static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -49457,7 +49606,8 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     return result;
 }
 
-/* The state behind the last token that is left is needed again, unless it is kept. */
+/* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
+   is stored. */
 static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -49488,7 +49638,7 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
-/* Whether the root's state is kept, and all before it have been heard of. */
+/* Whether the hidden state of the root's pair is stored, and all before it were received. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -49498,16 +49648,16 @@ static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int cou
     return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
 }
 
-static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
+static int specdec__draft_layer_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
     return m->sequences[at].from + m->sequences[at].count - m->lead;
 }
 
-/* Forgets states of pairs that have been run, but the last of them; if there is none, all are run first whose tokens
-   are known. */
-static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__heard *heard,
+/* Makes room for states: drops those of pairs that were run, except the last. If there are none, runs all pairs whose
+   tokens are known first. */
+static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[heard->at];
@@ -49526,8 +49676,8 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
     return SPECDEC_OK;
 }
 
-/* Keeps the states that are new. A text some of whose states were missed is not drafted for, until it is cut. */
-static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__heard *heard,
+/* Stores the hidden states that are new. A sequence of which states were missed is not drafted for until it is cut. */
+static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -49553,7 +49703,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
     return SPECDEC_OK;
 }
 
-/* Does a model read the states of this target? */
+/* Checks that a model uses hidden states of this target. */
 static specdec_result specdec__draft_layer_check(const specdec__model *m, const specdec__model *target,
                                                  specdec_error *error)
 {
@@ -49591,7 +49741,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->lead = model->reads.joined;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
+    room.nodes += room.views * ((int)size + m->lead); /* a tree is stored behind each sequence until it is drafted for
                                                              again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
@@ -49624,13 +49774,13 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
+    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -49638,9 +49788,9 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_assistant: an assistant as a drafter: layers that read the target's own keys and values.
  *
  *
- * Gemma 4's. Of token p and what stands for the target's state behind token p - 1 it makes the logits of token p + 1
- * and what stands for the state behind token p. All its queries, in whatever level, have the position of the root,
- * which is the first that the target has no key of.
+ * Gemma 4's assistants. Input: token p and the target's hidden state behind token p - 1; output: the logits of token p
+ * + 1, and a state that replaces the target's behind token p, for the next level. Queries of all levels have the
+ * position of the root, the first one of which the target has no key.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -49648,14 +49798,14 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__draft_assistant {
     specdec__draft_last last;
     const specdec__context *target;
-    float *inner;   /* (1 + tree size, stride of states): what stands for the state behind the root, behind candidates
+    float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
     float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
-    int place, n;   /* of the level under way: where its states go, and how many they are */
-    /* where centroids tell which tokens have logits; else NULL */
+    int place, n;   /* of the current level: index of its first state, and number of states */
+    /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
     float *row;     /* (threads, embedding): a row of the output */
-    specdec_candidate *nearest; /* (tree size, centroids that are looked at): those of rows; -1: none */
+    specdec_candidate *nearest; /* (tree size, nearest centroids): of each row; -1: none */
     specdec__context context;
 } specdec__draft_assistant;
 
@@ -49664,7 +49814,7 @@ static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
-/* Row i of a level: the target's embedding of a token, and behind it a state. */
+/* Sets row i of a level's input: the target's embedding of a token, and a hidden state. */
 static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int32_t token, const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
@@ -49676,7 +49826,8 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* The sum of products of two rows (count, a multiple of 8). Canonical: eight partial sums, then in order. */
+/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
+   order. */
 static float specdec__draft_assistant_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
@@ -49690,7 +49841,7 @@ static float specdec__draft_assistant_product(const float *a, const float *b, in
     return sum;
 }
 
-/* The logits of row i's tokens of its k-th nearest centroid, or none of them any more. */
+/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them to -infinity again. */
 static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
 {
     const specdec__context *c = &m->context;
@@ -49713,7 +49864,8 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
     }
 }
 
-/* A thread's share of the logits of a level by its logits of centroids, which lie where those of tokens would. */
+/* A thread's part of a level's logits: for the tokens of the nearest centroids, whose logits lie where those of tokens
+   would. */
 static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
@@ -49733,7 +49885,7 @@ static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thr
             specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
 }
 
-/* A thread's share of the states that a level makes of its last norm, and of logits that centroids choose. */
+/* A thread's part of a level: the states behind its last norm, and the logits of the nearest centroids' tokens. */
 static void specdec__draft_assistant_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
@@ -49749,7 +49901,7 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
         specdec__draft_assistant_narrow(m, thread);
 }
 
-/* Runs n rows that have been put, behind the text of a proposal; their states get the places from `place` on. */
+/* Runs the n rows of a level behind the tokens of a proposal; their states are stored from index `place` on. */
 static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
                                                      int n, specdec_error *error)
 {
@@ -49760,7 +49912,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
     int i;
 
     for (i = 0; i < n; i++) {
-        c->tokens[i] = 0; /* its embedding is not looked at */
+        c->tokens[i] = 0; /* its embedding is not used */
         c->parents[i] = -1;
     }
     c->reads = m->reads;
@@ -49775,7 +49927,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
                : SPECDEC_OK;
 }
 
-/* Nothing can be said before the target has keys: in the trial. */
+/* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
 static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
                                                      specdec_error *error)
 {
@@ -49803,7 +49955,7 @@ static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const sp
     return specdec__draft_assistant_level(m, p, 1 + from, count, error);
 }
 
-/* The last state, and all keys before the root. */
+/* Whether the target's hidden state before the root and its keys before the root are there. */
 static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].view;
@@ -49811,7 +49963,7 @@ static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int
     return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
 }
 
-/* Does a model read the keys of this target? */
+/* Checks that an assistant fits the target's keys. */
 static specdec_result specdec__draft_assistant_check(const specdec__model *m, const specdec__model *target,
                                                      specdec_error *error)
 {
@@ -49820,7 +49972,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || target->mixing.kind || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__mixing_is(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
                              "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
     for (i = 0; i < m->layers; i++) {
@@ -49840,7 +49992,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     return SPECDEC_OK;
 }
 
-/* What centroids need; without them, rows of a short vocabulary, where that may pay. */
+/* Takes memory for logits by centroids, or else for a short vocabulary, where that may pay. */
 static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
                                           specdec__arena *arena)
 {
@@ -49907,42 +50059,44 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_block: blocks of tokens, drafted in one pass, as a drafter: DFlash, DFlash2, DSpark.
  *
  *
- * Layers run over a block, the root and masks behind it, whose tokens see the keys of the whole text and each other.
- * The text's keys are made of the target's states behind each token, as soon as these are heard of; those of a block
- * are given up with it. A row of the block says which token stands at its place: one level of a tree each, by itself
- * (DFlash) or behind the token before it (DSpark, DFlash2), so that second choices are branches.
+ * The layers run over a block: the root, and masks behind it, whose tokens attend to each other and to the keys of the
+ * whole sequence. The sequence's keys are computed from the target's hidden state behind each token, as soon as it is
+ * received; keys of a block are dropped with the block. Each row of the block gives the logits of one level of the
+ * tree, independent of the other levels (DFlash) or behind each token of the level before (DSpark, DFlash2), so that
+ * the tree branches.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_block {
     specdec__levels levels;
-    specdec__view *views; /* (texts, then kept sequences): keys of tokens whose states were heard of */
+    specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
     float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
-    float *rows;          /* (tree size, vocab): logits behind a token; NULL: those of the block do */
-    float *narrow;        /* (output rows): of one of them */
+    float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
+    float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
     float *row;           /* (rank or embedding + rank): a row of a table */
     float *trust;         /* (tree size): of rows */
     specdec_candidate *best; /* (block, candidates): of rows, best first */
     int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of a product under way: what it is of, and how many rows */
+    int place, n;         /* of the current product: index of its row of the block, and number of tokens */
     specdec__context context;
 } specdec__draft_block;
 
-/* Row number i of those that the drafts begin with: its logits. */
+/* The logits of row i of the block, of one level; tokens behind it may still change them
+   (specdec__draft_block_behind). */
 static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
-/* A row of a table of weights becomes floats. */
+/* Dequantises a row of a table of weights. */
 static void specdec__draft_block_look_up(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
 
-/* The row of a table with as many rows as the output, or the vocabulary, that stands for a token; -1: there is none. */
+/* The row of a token in a table that has as many rows as the output or the vocabulary; -1: there is none. */
 static int specdec__draft_block_find(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
 {
     const specdec__model *model = m->context.model;
@@ -49967,7 +50121,7 @@ static float specdec__draft_block_product(const float *a, const float *b, int co
 
 /* --- DSpark ------------------------------------------------------------------------------------------------------- */
 
-/* A thread's share of what tokens add to rows. */
+/* A thread's part of the products by which DSpark adds to logits what a token contributes to those behind it. */
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -49982,7 +50136,7 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* How far row i of the block is to be trusted behind a token whose row of markov_in this is. */
+/* DSpark's estimate that row i of the block is right behind a token, whose row of markov_in is `before`. */
 static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
@@ -49996,7 +50150,7 @@ static float specdec__draft_block_trust(const specdec__draft_block *m, int i, co
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* Row i of the block behind each of tokens[n]. */
+/* DSpark: the logits of row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                   specdec_error *error)
 {
@@ -50030,7 +50184,7 @@ static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i
 
 /* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
 
-/* A thread's share of what the selector makes of the block's states. */
+/* A thread's part of the products of DFlash2's selector with the block's hidden states. */
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -50045,7 +50199,7 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* The candidates of n rows of the block. */
+/* DFlash2: the candidates of n rows of the block. */
 static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
@@ -50061,7 +50215,7 @@ static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n
     return SPECDEC_OK;
 }
 
-/* Row i of the block behind each of tokens[n]: its candidates alone have logits. */
+/* DFlash2: the logits of row i of the block behind each of tokens[n]; all tokens but the row's candidates have none. */
 static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
@@ -50099,7 +50253,7 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Row i of those that the drafts begin with becomes the rows of what stands behind each of tokens[n]. */
+/* Sets the levels' rows to row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                   specdec_error *error)
 {
@@ -50113,7 +50267,7 @@ static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the text of a proposal, for as many of its rows as the tree may have levels. */
+/* Runs a block behind the tokens of a proposal, for as many rows as the tree may have levels. */
 static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
                                                 specdec_error *error)
 {
@@ -50137,7 +50291,7 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
 }
 
-/* In the trial nothing was heard: the block is the whole text. */
+/* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
 static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -50184,14 +50338,14 @@ static int specdec__draft_block_ready(const specdec__drafter *d, int at, int cou
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-static int specdec__draft_block_heard(const specdec__drafter *d, int at)
+static int specdec__draft_block_followed(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Makes keys of the states that are new. A text some of whose states were missed is not drafted for, until it is
-   cut. */
-static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__heard *heard,
+/* Computes keys of the hidden states that are new. A sequence of which states were missed is not drafted for until it
+   is cut. */
+static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -50219,7 +50373,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     return result;
 }
 
-/* What rows behind tokens need. */
+/* Takes the memory for rows of logits behind tokens. */
 static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
@@ -50298,7 +50452,7 @@ static const specdec__drafter_kind specdec__draft_block_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+    specdec__draft_block_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -50308,7 +50462,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Leaves out of a tree that was proposed what a constraint forbids, and what lies behind that. */
+/* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
 static void specdec__draft_ngram_obey(specdec__proposal *p)
 {
     int32_t now[SPECDEC__MAX_TREE];
@@ -50331,7 +50485,7 @@ static void specdec__draft_ngram_obey(specdec__proposal *p)
     p->tree.n = n;
 }
 
-/* The likeliest continuations of the text by what it and the others hold already. */
+/* Proposes the most probable continuations of the sequence, by n-grams of all sequences. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -50354,7 +50508,7 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     return result;
 }
 
-/* Learns from a token that was chosen behind text[length] how much each source can be trusted. */
+/* Updates the trust in each source of n-grams from a token that was chosen behind text[length]. */
 static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_reader *reader,
                                        specdec__ngram_place *place, const int32_t *text, int length)
 {
@@ -50365,17 +50519,17 @@ static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_rea
     reader->streak_at = length + 1;
 }
 
-/* Keeps what the target found likely at a node, if that was computed. */
+/* Stores the target's most probable tokens at a node, if its logits were computed. */
 static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
-                                         const specdec__judged *j, int node)
+                                         const specdec__verified *j, int node)
 {
     if (j->logits)
         specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
                               j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
-/* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
-static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
+/* Learns from the tokens of a step, and stores the target's most probable tokens behind every node, accepted or not. */
+static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
@@ -50447,7 +50601,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
 }
 
-/* By what a file of what was seen is known to be for this vocabulary: a hash of its tokens' texts. */
+/* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
 static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
 {
     uint64_t hash = SPECDEC__HASH;
@@ -50465,7 +50619,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_watch};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_see_logits};
 
 SPECDEC__FOR_SPEED
 
@@ -50475,7 +50629,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The tokens behind the text about which the constraint leaves no choice: a chain that is certain. */
+/* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
 static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     int length = p->count;
@@ -50505,28 +50659,28 @@ SPECDEC__FOR_SPEED
  * >>speculation/draft_recall: two levels: the target with a small cache, for which another drafter drafts.
  *
  *
- * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
- * them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
- * level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it.
+ * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache draft a chain; a draft
+ * model with a short window, or n-grams, draft trees that this small cache verifies (the first level). Both levels use
+ * the same noise, so the chain is what the small cache alone would decode: a draw from its distribution.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
-#define SPECDEC__RECALL_WINDOW 256 /* tokens of text that its draft model reads */
-#define SPECDEC__RECALL_SHARE 8    /* of the context, that is kept if the caller does not say */
-#define SPECDEC__RECALL_LEAST 64   /* tokens that are kept then */
+#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the first level's draft model uses */
+#define SPECDEC__RECALL_SHARE 8    /* the small cache holds the context's tokens divided by this, by default */
+#define SPECDEC__RECALL_LEAST 64   /* tokens of the small cache by default, at least */
 
 typedef struct specdec__draft_recall {
     specdec__levels levels;
     specdec__retrieval cache;
     specdec__drafter inner;    /* drafts for the small cache */
-    specdec__proposal p;       /* with this, for one text after the other */
+    specdec__proposal p;       /* of `inner`, for one sequence after the other */
     specdec_sampling sampling; /* of the first level */
-    int nodes;                 /* of its trees */
+    int nodes;                 /* of the first level's trees */
 } specdec__draft_recall;
 
-/* The first n nodes of the best tree of 8 for a middling acceptance. */
+/* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
 static void specdec__draft_recall_tree(specdec_tree *tree, int n)
 {
     static const signed char parents[SPECDEC__RECALL_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
@@ -50536,8 +50690,8 @@ static void specdec__draft_recall_tree(specdec_tree *tree, int n)
         specdec__tree_put(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* What the first level's drafter proposes behind a chain of so many tokens becomes a step of the small cache, as far as
-   the chain has places behind it. */
+/* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
+   deeper than the chain may still grow. */
 static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__proposal *p, int done,
                                                 specdec_error *error)
 {
@@ -50550,7 +50704,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->at = p->at;
     q->levels = p->tree.n - 1 - done;
     q->most = m->nodes;
-    q->stays = 0;
+    q->valid_at = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
     q->constrained = p->constrained;
     if (m->inner.kind->cost)
@@ -50568,7 +50722,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     return specdec__forward(c, &batch, error);
 }
 
-/* Walks the first level's tree: each token that the small cache chooses is the next of the chain, of which *done are
+/* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
    there. */
 static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__proposal *p, int *done)
 {
@@ -50654,7 +50808,7 @@ static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t
         m->inner.kind->truncate(&m->inner, at, text, 0);
 }
 
-/* A level is a step of the target with few keys, for two tokens or so. */
+/* The cost of a level: a step of the target with few keys, for about two tokens. */
 static double specdec__draft_recall_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -50668,7 +50822,7 @@ static int specdec__draft_recall_ready(const specdec__drafter *d, int at, int co
     return specdec__retrieve_pays(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* The drafter of the first level: the draft model, if there is one, else n-grams. */
+/* Makes the drafter of the first level: the draft model if the configuration has one, else n-grams. */
 static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, const specdec__drafter *d,
                                                   const specdec__draft_setup *setup, specdec__arena *arena,
                                                   specdec_error *error)
@@ -50706,7 +50860,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
-    if (target->model->mixing.kind)
+    if (specdec__mixing_is(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)
@@ -50781,71 +50935,77 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
-#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought */
-#define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
-#define SPECDEC__TUNE_MEMORY 0.99 /* what a step leaves of the weight of older ones */
-#define SPECDEC__TUNE_STAKE 0.8   /* plain steps that a drafter may lose before it has won any, */
-#define SPECDEC__TUNE_SHARE 0.0025 /* and the share of all time that it may lose */
-#define SPECDEC__TUNE_DEBT 0.5    /* plain steps of debt at most, and */
-#define SPECDEC__TUNE_WEALTH 12.0 /* of credit: what counts is how it goes now */
-#define SPECDEC__TUNE_HOPE 0.1    /* plain steps of debt forgiven a step to speculation that promises twice the speed */
-#define SPECDEC__TUNE_SHARED 0.9  /* of what changes a width's time, that changes all widths' times alike */
-#define SPECDEC__TUNE_WIDER 0.03 /* of a plain step: what a node adds to steps a little wider than those seen often */
-#define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
-#define SPECDEC__TUNE_LIGHT 0.05  /* of a plain step: a level of a growing tree that takes less is asked for always */
-#define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
-#define SPECDEC__TUNE_LOAD 0.36 /* of a step of those who write, that reading for others may add to it */
-#define SPECDEC__TUNE_BREATH 32   /* steps that read before one that does not, so that this is known as it is now */
-#define SPECDEC__TUNE_PATIENCE 0.25 /* of a step: as long a drafter may take that costs nothing, */
-#define SPECDEC__TUNE_SMALL (8 << 20) /* bytes of weights of models whose costs are measured before the first step, */
-#define SPECDEC__TUNE_TRIAL 0.004     /* for so many seconds: their steps are too short to learn from many of them */
+/* The policy has one idea: a drafter may lose at most SPECDEC__TUNE_BUDGET of all time to exploring (drafting and
+   verifying what is not accepted). Its credit is that exploration budget in seconds: each step adds the budget and what
+   accepted draft tokens saved, and takes what they cost. Below 0 the drafter rests. A plain step is a target step of
+   one node, without drafting. */
+#define SPECDEC__TUNE_BUDGET 0.0025      /* of all time: what a drafter may lose against plain steps */
+#define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* plain steps: a drafter's credit before its first step */
+#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* plain steps below 0: lowest credit, so that a drafter is back soon */
+#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* plain steps: highest credit, so that old gains do not hide present losses */
+#define SPECDEC__TUNE_FORGIVEN 0.1 /* plain steps a step: credit of a resting drafter that expects twice the rate */
+#define SPECDEC__TUNE_REST_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
+#define SPECDEC__TUNE_RANKS 8            /* ranks of children whose acceptance is measured separately */
+#define SPECDEC__TUNE_BINS 10            /* ranges of a draft token's share whose acceptance is measured separately */
+#define SPECDEC__TUNE_DECAY 0.99         /* factor, a step, of the weight of older observations of acceptance */
+#define SPECDEC__TUNE_DRIFT 0.9          /* of a change of one width's time: the part that applies to all widths */
+#define SPECDEC__TUNE_NEXT_NODE 0.03     /* plain steps: assumed cost of one node more than the widest measured step */
+#define SPECDEC__TUNE_CHEAP 0.05         /* plain steps: a drafter whose level takes less drafts at every step */
+#define SPECDEC__TUNE_CATCH_UP 8         /* tokens: a drafter that is further behind prefills before it drafts */
+#define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which a drafter's catching up must pay */
+#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* plain steps: longest time of a drafter without cost, or wait for one */
+#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* of a step in which sequences decode: time that prefilling others may add */
+#define SPECDEC__TUNE_PREFILL_STEPS 32   /* steps with prefilling before one without, whose time is measured */
+#define SPECDEC__TUNE_SMALL_BYTES (8 << 20)  /* bytes of weights: smaller models are timed before the first step */
+#define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing them may take */
 
 SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__OFFERS <= SPECDEC__TUNE_RANKS);
 
 /* A running mean of measured times. */
 typedef struct specdec__tune_mean {
     double seconds; /* 0: nothing was measured yet */
-    double seen;    /* how many measurements, until that no longer matters */
+    double seen;    /* measurements, up to 7: each later one has a weight of 1/7 */
 } specdec__tune_mean;
 
-/* What is known of a drafter. Each answers for its own losses. */
+/* Measured costs and acceptance of a drafter, and its credit. */
 typedef struct specdec__tune_drafter {
-    double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
-    int ranks;                  /* children of a node, at most, that it may propose */
-    int certain;                /* what it proposes is always accepted */
-    int at_once;                /* it proposes all levels for the price of one */
-    specdec__tune_mean level;   /* of drafting */
-    specdec__tune_mean reading; /* a token of text that it catches up with */
+    double cost;                /* of a level before one was timed, in plain steps; 0: it costs nothing */
+    int ranks;                  /* children of a node that it may propose, at most */
+    int certain;                /* 1: its draft tokens are always accepted */
+    int at_once;                /* 1: all levels together cost as much as one */
+    specdec__tune_mean level;   /* seconds of drafting a level */
+    specdec__tune_mean reading; /* seconds of prefilling a token */
     double credit;              /* seconds that it may still lose against plain steps */
-    int patience;               /* steps to wait before it is asked again for a text, when it does not pay */
-    double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
-    double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
-    /* Of nodes that it chose, by the probability of the path to them: sums of these, and how many were accepted. */
+    int retry_steps;            /* steps until a drafter that does not pay is asked for one draft token again */
+    double offered[SPECDEC__TUNE_RANKS];  /* children of accepted nodes, by rank, the ranks before not being accepted */
+    double accepted[SPECDEC__TUNE_RANKS]; /* how many of these were accepted */
+    double share[SPECDEC__TUNE_BINS];     /* sums of the drafter's probabilities for children of accepted nodes */
+    double hits[SPECDEC__TUNE_BINS];      /* how many of these children were accepted */
 } specdec__tune_drafter;
 
-/* What tokens of prompts add to steps in which others write. */
+/* The load: prompt tokens in steps in which other sequences decode, and what they cost. */
 typedef struct specdec__tune_load {
-    double row, key;     /* seconds of a token, and of each key that it sees; 0: nothing was measured yet */
-    double usual;        /* key over row, by what the model is made of */
-    double rows, keys;   /* tokens in the step under way, and the keys that they see together */
-    double alone;        /* seconds of a step without a load, as it is now, of so many nodes */
-    int nodes;           /* 0: none was seen */
-    int doubted;         /* the last one of these was not believed: 1: too slow, -1: too fast, 0: it was */
-    int seen;            /* measurements */
-    int most;            /* tokens that a step has read, at most */
-    int steps;           /* that have read, since one that has not */
+    double row, key;     /* seconds that a prompt token adds, and each key that it attends to; 0: not measured */
+    double key_ratio;    /* key / row before both are measured, by the shape of the model */
+    double rows, keys;   /* prompt tokens in the current step, and the keys that they attend to together */
+    double seconds;      /* running mean of steps without a load, of `nodes` nodes */
+    int nodes;           /* 0: no step without a load was measured */
+    int outlier;         /* 1: the last step without a load was unexpectedly slow and is unused; -1: fast; 0: used */
+    int seen;            /* measurements of row and key, up to 4 */
+    int most_rows;       /* prompt tokens of a measured step, at most */
+    int steps;           /* with a load, since the last one without */
 } specdec__tune_load;
 
 typedef struct specdec__tune {
     specdec__tune_load load;
     int count;                                          /* of drafters */
-    int beside;                                         /* which of the two that follow */
-    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* of the target, by width; [1]: while somebody drafts */
+    int async;                                          /* index into steps: 1: a drafter runs during the step */
+    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by nodes */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
 } specdec__tune;
 
-/* One more drafter, of which nothing is known but what a level costs, and how many children a node may get (0: any). */
+/* Adds a drafter with an estimate of a level's cost in plain steps, and the children that it may propose behind a node
+   (0: any number). */
 static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
 {
     specdec__tune_drafter *t = &tune->drafters[tune->count++];
@@ -50854,19 +51014,19 @@ static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
     memset(t, 0, sizeof *t);
     t->cost = cost;
     t->ranks = ranks ? ranks : SPECDEC__TUNE_RANKS;
-    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* a hopeful guess, worth a few observations: losses are bounded */
+    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* prior: a high acceptance, weighted as 4 observations */
         t->offered[i] = 4;
         t->accepted[i] = i ? 0.5 : 2.4;
     }
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
         t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
-        t->taken[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
+        t->hits[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
     }
-    t->patience = 16;
+    t->retry_steps = 16;
 }
 
-/* One more time. Each of the first few counts as much as all before; one outlier moves the mean little. */
-static void specdec__tune_see(specdec__tune_mean *mean, double seconds)
+/* Adds a measured time to a mean: weights 1, 1/2, ... 1/7, then 1/7. A time above twice the mean counts as that. */
+static void specdec__tune_add_time(specdec__tune_mean *mean, double seconds)
 {
     const double known = mean->seconds;
 
@@ -50876,10 +51036,10 @@ static void specdec__tune_see(specdec__tune_mean *mean, double seconds)
     mean->seconds = known + (seconds - known) / mean->seen;
 }
 
-/* Seconds of a plain step; before one was seen, by the narrowest that was. */
+/* Seconds of a plain step; before one was measured, estimated from the narrowest measured step; 0 if none was. */
 static double specdec__tune_plain(const specdec__tune *tune)
 {
-    const specdec__tune_mean *step = tune->steps[tune->beside];
+    const specdec__tune_mean *step = tune->steps[tune->async];
     int n = 1;
 
     while (n < SPECDEC__MAX_TREE && !(step[n].seconds > 0))
@@ -50887,12 +51047,13 @@ static double specdec__tune_plain(const specdec__tune *tune)
     return step[n].seconds / (1 + 0.1 * (n - 1));
 }
 
-/* times[1..most]: seen widths as they are, others on the line between their neighbours; past the last one, a tenth of a
-   step for each node, or the slope seen so far if that is steeper. Up to twice the last one, once that is known well,
-   nodes are thought to cost less: else what is never tried would never be known. Never falling. */
+/* times[1..most]: seconds of a step by its nodes. Measured widths have their means, widths between two of them are
+   interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is steeper. Up to
+   twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE: at a higher estimate wider steps
+   would never be tried. times never falls. */
 static void specdec__tune_times(const specdec__tune *tune, double *times, int most)
 {
-    const specdec__tune_mean *step = tune->steps[tune->beside];
+    const specdec__tune_mean *step = tune->steps[tune->async];
     int n, known = 1, next = 1;
     double slope, node;
 
@@ -50905,7 +51066,7 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
             times[n] = times[n - 1] + (step[next].seconds - times[n - 1]) / (next - n + 1);
         } else {
             slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
-            node = (n <= 2 * known && step[known].seen >= 6 ? SPECDEC__TUNE_WIDER : 0.1) * times[1];
+            node = (n <= 2 * known && step[known].seen >= 6 ? SPECDEC__TUNE_NEXT_NODE : 0.1) * times[1];
             times[n] = times[n - 1] + (slope > node || known > 8 ? slope : node);
         }
         if (step[n].seconds > 0)
@@ -50915,7 +51076,7 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
     }
 }
 
-/* The acceptance vector of a drafter: p[k] = accepted at rank k + 1, the ranks before it having failed. */
+/* p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
 static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
@@ -50927,33 +51088,34 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
     }
 }
 
+/* The bin of a probability. */
 SPECDEC__INLINE int specdec__tune_bin(float probability)
 {
     return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
 }
 
-/* How probable it is that a candidate of this share is accepted, once its parent is. */
-static double specdec__tune_offer(const specdec__tune_drafter *t, float share)
+/* The measured probability that a draft token is accepted once its parent is; share: the drafter's own estimate. */
+static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
 {
     int bin = specdec__tune_bin(share);
-    double p = (double)share * t->taken[bin] / t->share[bin];
+    double p = (double)share * t->hits[bin] / t->share[bin];
 
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* How probable the paths to candidates are that have shares: those from number `from` on. Deeper ones than that
-   are not to be verified now. */
+/* Sets p->probability, of the path from the root, for all draft tokens from index `from` on, by their shares. Tokens
+   deeper than `deepest` levels get 0: they are not verified in this step. */
 static void specdec__tune_paths(const specdec__tune_drafter *t, specdec__proposal *p, int from, int deepest)
 {
     int i;
 
     for (i = from; i < p->tree.n; i++)
         p->probability[i] = p->depth[i] > deepest ? 0 :
-            (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_offer(t, p->share[i]));
+            (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_share_probability(t, p->share[i]));
 }
 
-/* Notes how a drafter's candidates behind one that was reached fared, also those that were not verified. node: of the
-   merged tree, accepted there, or -1; token: what came. */
+/* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the child
+   that was accepted, in the merged tree, or -1; token: the target's choice. */
 static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
                                int32_t token)
 {
@@ -50966,56 +51128,57 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
 
         if (p->tokens[i] < 0)
             continue;
-        t->offered[rank] += !came; /* later ranks count when the earlier ones have failed */
+        t->offered[rank] += !came; /* a rank counts when the lower ones were not accepted */
         t->accepted[rank] += hit && !came;
         came |= hit;
         if (p->shares) {
             t->share[specdec__tune_bin(p->share[i])] += (double)p->share[i];
-            t->taken[specdec__tune_bin(p->share[i])] += hit;
+            t->hits[specdec__tune_bin(p->share[i])] += hit;
         }
     }
 }
 
-/* Pairs of sums lose weight, once the first of them is above `enough`. */
-static void specdec__tune_fade_pairs(double *seen, double *came, int count, double enough)
+/* Multiplies (seen[i], came[i]) by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
+static void specdec__tune_decay_pairs(double *seen, double *came, int count, double enough)
 {
     int i;
 
     for (i = 0; i < count; i++)
         if (seen[i] > enough) {
-            seen[i] *= SPECDEC__TUNE_MEMORY;
-            came[i] *= SPECDEC__TUNE_MEMORY;
+            seen[i] *= SPECDEC__TUNE_DECAY;
+            came[i] *= SPECDEC__TUNE_DECAY;
         }
 }
 
-/* Older observations lose weight. */
-static void specdec__tune_fade(specdec__tune *tune)
+/* Reduces the weight of all observations of acceptance; called once a step. */
+static void specdec__tune_decay(specdec__tune *tune)
 {
     int i;
 
     for (i = 0; i < tune->count; i++) {
         specdec__tune_drafter *t = &tune->drafters[i];
 
-        specdec__tune_fade_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_fade_pairs(t->share, t->taken, SPECDEC__TUNE_BINS, 1);
+        specdec__tune_decay_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
+        specdec__tune_decay_pairs(t->share, t->hits, SPECDEC__TUNE_BINS, 1);
     }
 }
 
-/* What a step may speculate on behind one text. */
+/* The limits and prices by which the tree of one sequence is chosen. */
 typedef struct specdec__plan {
-    double others;                       /* tokens that the step brings to other texts */
-    double plain, rate; /* tokens a second without guesses of this text, and with those of the drafters asked so far */
-    int most;                            /* nodes of the tree */
-    int fixed;                           /* the tree is always the same, whatever it costs */
-    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the step with so many nodes of this text */
+    double other_tokens;                 /* expected tokens of the other sequences in the step */
+    double plain_rate;                   /* tokens a second of the step with the root alone */
+    double rate;                         /* best rate that the drafters asked so far expect, at least plain_rate */
+    int most;                            /* nodes of the tree, the root included */
+    int fixed;                           /* 1: the configuration fixes the tree, whatever it costs */
+    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the nodes of this tree */
 } specdec__plan;
 
-/* How many of count nodes, likeliest first and the root among them, pay best when drafting took `drafting` seconds; 1:
-   none. worth (count): the probability that a node is accepted. *rate: tokens a second. */
+/* The number of nodes with the highest tokens a second (*rate): of `count` nodes, the root and the most probable first.
+   worth (count): probabilities of acceptance; drafting: seconds. 1: the root alone is best. */
 static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, int count, double drafting, double *rate)
 {
     const double *times = plan->times;
-    double expected = 1 + plan->others;
+    double expected = 1 + plan->other_tokens;
     int n, best = 1;
 
     *rate = expected / (times[1] + drafting);
@@ -51029,8 +51192,7 @@ static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, i
     return best;
 }
 
-/* Puts a value into the falling list worth (count, at most `most`); the last one falls out. Returns how many there
-   are. */
+/* Inserts a value into worth (count, falling), of which the `most` largest values are kept. Returns the new count. */
 static int specdec__tune_insert(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
@@ -51043,51 +51205,52 @@ static int specdec__tune_insert(double *worth, int count, int most, double value
     return count < most ? count + 1 : count;
 }
 
-/* Seconds that drafting a level takes, where a plain step takes so many; a guess before it was seen. */
+/* Seconds of drafting a level; before one was timed, an estimate from its cost. plain: seconds of a plain step. */
 SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, double plain)
 {
     return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * plain;
 }
 
-/* A guess at a time counts as one measurement of it: so no pause in the first one is believed. */
-static void specdec__tune_expect(specdec__tune_mean *mean, double seconds)
+/* Starts an empty mean with an estimate, so that an outlier in the first measurement counts little. */
+static void specdec__tune_add_estimate(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
-        specdec__tune_see(mean, seconds);
+        specdec__tune_add_time(mean, seconds);
 }
 
-/* What drafting of so many levels took a drafter that was `behind` tokens; fresh: some of these are of the prompt.
-   Returns how much of it does not count against the drafter: reading the prompt, or a pause that somebody else made. */
+/* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that it prefilled before; fresh: 1
+   if some of these are of the prompt. Returns the seconds that are not charged to the drafter: for prefilling the
+   prompt, or above twice the expected time, as other programs then had the processor. */
 static double specdec__tune_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
                                      double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
     const double plain = specdec__tune_plain(tune), level = specdec__tune_level(t, plain);
-    double over = seconds - SPECDEC__TUNE_PATIENCE * plain; /* more than this was a pause */
+    double over = seconds - SPECDEC__TUNE_WAIT_SHARE * plain; /* outside the drafter */
 
     if (!levels)
         return 0;
     levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
-        specdec__tune_expect(&t->level, level);
-        if (behind > SPECDEC__TUNE_BEHIND && over >= 0) {
-            specdec__tune_expect(&t->reading, level / 10);
-            specdec__tune_see(&t->reading, over / behind);
+        specdec__tune_add_estimate(&t->level, level);
+        if (behind > SPECDEC__TUNE_CATCH_UP && over >= 0) {
+            specdec__tune_add_estimate(&t->reading, level / 10);
+            specdec__tune_add_time(&t->reading, over / behind);
             return fresh ? over : 0;
         }
-        specdec__tune_see(&t->level, seconds / levels);
+        specdec__tune_add_time(&t->level, seconds / levels);
         over = seconds - 2 * levels * t->level.seconds;
     }
     return over > 0 ? over : 0;
 }
 
-/* A width took so many times what it used to take. Most of that is the machine's doing, once the width is known well:
-   all widths change by it, and so stay comparable, those that are seldom seen, too. Twice as long and half as long
-   cancel out: else times that vary would let widths that are not seen become dearer for ever. */
+/* Multiplies the means of all widths by a power of `times`, the measured time of one width over its mean. Changes of a
+   width that was measured often mostly come from the machine and hold for all widths, so seldom measured ones stay
+   comparable. The factors of times and 1/times cancel out; otherwise noise would make unmeasured widths dearer. */
 static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *step, double times)
 {
-    const double own = (1 - SPECDEC__TUNE_SHARED * step->seen / 7) / 2;
+    const double own = (1 - SPECDEC__TUNE_DRIFT * step->seen / 7) / 2;
     int i, k;
 
     times = times < 2 ? times : 2;
@@ -51097,11 +51260,11 @@ static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *s
             tune->steps[i][k].seconds *= times;
 }
 
-/* What a target step of so many nodes took. cold: its buffers may have been, if the width was not seen before; then it
-   counts for no more than was expected. */
+/* Adds the time of a target step of `width` nodes. cold: 1 if a first step of a width may run on cold buffers: it then
+   counts as at most its estimate. */
 static void specdec__tune_step(specdec__tune *tune, int width, double seconds, int cold)
 {
-    specdec__tune_mean *step = &tune->steps[tune->beside][width];
+    specdec__tune_mean *step = &tune->steps[tune->async][width];
     double times[SPECDEC__MAX_TREE + 1];
     int i;
 
@@ -51112,104 +51275,105 @@ static void specdec__tune_step(specdec__tune *tune, int width, double seconds, i
         seconds = !cold || seconds < times[width] ? seconds : times[width];
     } else {
         for (i = 0; i < tune->count; i++)
-            tune->drafters[i].credit = SPECDEC__TUNE_STAKE * seconds / (1 + 0.1 * (width - 1));
+            tune->drafters[i].credit = SPECDEC__TUNE_FIRST_CREDIT * seconds / (1 + 0.1 * (width - 1));
     }
-    specdec__tune_see(step, seconds);
+    specdec__tune_add_time(step, seconds);
 }
 
-/* What of prompts a step may read: tokens, until their costs have used up what is left. */
-typedef struct specdec__tune_slice {
-    double left;     /* seconds, or tokens, or whatever costs are told in */
-    double row, key; /* cost of a token, and of each key that it sees */
-    int most;        /* tokens */
-    int root;        /* 1: the root that comes behind a prompt counts as one more token of it; 0: it costs nothing */
-} specdec__tune_slice;
+/* How much of prompts a step may prefill: tokens, until their costs reach the budget. */
+typedef struct specdec__tune_prefill {
+    double budget;   /* left in this step: seconds, or tokens where row is 1 and key is 0 */
+    double row, key; /* cost of a token, and of each key that it attends to, in the budget's unit */
+    int most_tokens; /* left in this step */
+    int root;        /* 1: a prompt that is prefilled to its end needs one more token, for its root; 0: it does not */
+} specdec__tune_prefill;
 
-/* Seconds of a step of so many nodes without a load: as it was seen last, or by what steps have cost so far. */
-static double specdec__tune_alone(const specdec__tune *tune, int nodes)
+/* Seconds of a step of `nodes` nodes without a load: measured, or scaled from another width. */
+static double specdec__tune_unloaded(const specdec__tune *tune, int nodes)
 {
     const specdec__tune_load *load = &tune->load;
     double times[SPECDEC__MAX_TREE + 1];
 
     if (nodes == load->nodes)
-        return load->alone;
+        return load->seconds;
     specdec__tune_times(tune, times, specdec__max_int(nodes, load->nodes));
-    return load->nodes ? load->alone * times[nodes] / times[load->nodes] : times[nodes];
+    return load->nodes ? load->seconds * times[nodes] / times[load->nodes] : times[nodes];
 }
 
-/* A step without a load was seen. One that was much faster or slower than those before asks for another one at once: if
-   that is like it, the machine has changed; else it counts little. */
-static void specdec__tune_breathe(specdec__tune *tune, int nodes, double seconds)
+/* Adds the time of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
+   step has no load, too: if that is off in the same direction, the machine has changed, and it counts by half. */
+static void specdec__tune_note_unloaded(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
-    const double known = load->nodes ? specdec__tune_alone(tune, nodes) : seconds;
+    const double known = load->nodes ? specdec__tune_unloaded(tune, nodes) : seconds;
 
-    const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->doubted;
+    const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->outlier;
 
     load->steps = 0;
-    if (off && !load->doubted) {
-        load->doubted = off;
-        load->steps = SPECDEC__TUNE_BREATH;
+    if (off && !load->outlier) {
+        load->outlier = off;
+        load->steps = SPECDEC__TUNE_PREFILL_STEPS;
         return;
     }
     seconds = seconds < 1.5 * known ? seconds : 1.5 * known;
-    load->alone = known + (seconds - known) / (again ? 2 : 8);
+    load->seconds = known + (seconds - known) / (again ? 2 : 8);
     load->nodes = nodes;
-    load->doubted = 0;
+    load->outlier = 0;
 }
 
-/* The slice of a step in which so many texts write: what keeps its time within 1 + SPECDEC__TUNE_LOAD of what it would
-   be without. At first one token, then at most twice as many as were seen. */
-static void specdec__tune_cut(specdec__tune *tune, int roots, specdec__tune_slice *slice)
+/* The limits of prefilling in a step in which `roots` sequences decode: its time may grow by
+   SPECDEC__TUNE_PREFILL_SHARE. One token before anything was measured, later up to twice the most tokens of a measured
+   step. */
+static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
 {
     specdec__tune_load *load = &tune->load;
 
     if (!load->seen) {
         load->row = 0.1 * specdec__tune_plain(tune);
-        load->key = load->row * load->usual;
+        load->key = load->row * load->key_ratio;
     }
-    slice->left = SPECDEC__TUNE_LOAD * specdec__tune_alone(tune, roots);
+    slice->budget = SPECDEC__TUNE_PREFILL_SHARE * specdec__tune_unloaded(tune, roots);
     slice->row = load->row;
     slice->key = load->key;
-    slice->most = load->steps < SPECDEC__TUNE_BREATH ? specdec__max_int(1, 2 * load->most) : 0;
+    slice->most_tokens = load->steps < SPECDEC__TUNE_PREFILL_STEPS ? specdec__max_int(1, 2 * load->most_rows) : 0;
     slice->root = 1;
 }
 
-/* How many of `pending` tokens behind so many keys are read. At least one, if nobody has read in this step: else a
-   prompt would wait for ever. */
-static int specdec__tune_take(specdec__tune_load *load, specdec__tune_slice *slice, int pending, int keys)
+/* How many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by them. The
+   first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
+static int specdec__tune_admit(specdec__tune_load *load, specdec__tune_prefill *slice, int pending, int keys)
 {
     int n = 0;
 
-    for (; n < pending && n < slice->most; n++, keys++) {
+    for (; n < pending && n < slice->most_tokens; n++, keys++) {
         const double cost = slice->row + slice->key * keys;
 
-        if (cost > slice->left && load->rows > 0)
+        if (cost > slice->budget && load->rows > 0)
             break;
-        slice->left -= cost;
+        slice->budget -= cost;
         load->rows++;
         load->keys += keys;
     }
-    slice->most -= n;
+    slice->most_tokens -= n;
     return n;
 }
 
-/* Seconds that the tokens of the step under way are thought to add to it. */
-SPECDEC__INLINE double specdec__tune_loaded(const specdec__tune_load *load)
+/* Expected seconds that the load adds to the current step. */
+SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load)
 {
     return load->rows * load->row + load->keys * load->key;
 }
 
-/* What a step of `nodes` nodes and the load took. The error moves both costs, each by its share, as normalised least
-   mean squares do (Widrow and Hoff 1960); one outlier moves them little. */
-static void specdec__tune_weigh(specdec__tune *tune, int nodes, double seconds)
+/* Adds the time of a step of `nodes` nodes and the load. The error corrects row and key, each by its part of the
+   expected time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of that are cut. */
+static void specdec__tune_note_loaded(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
     const double least = 0.01 * specdec__tune_plain(tune);
-    double error = seconds - specdec__tune_alone(tune, nodes) - expected;
+    double error = seconds - specdec__tune_unloaded(tune, nodes) - expected;
 
-    load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_BREATH /* steps may have become faster */
+    load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_PREFILL_STEPS /* measure one without */
                                                            : load->steps + 1;
     if (load->seen > 2 && error > expected / 2)
         error = expected / 2;
@@ -51220,25 +51384,26 @@ static void specdec__tune_weigh(specdec__tune *tune, int nodes, double seconds)
     load->row *= 1 + error * rows;
     load->key *= 1 + error * keys;
     load->row = load->row > least ? load->row : least;
-    load->key = load->key > least * load->usual ? load->key : least * load->usual;
-    load->most = specdec__max_int(load->most, (int)load->rows);
+    load->key = load->key > least * load->key_ratio ? load->key : least * load->key_ratio;
+    load->most_rows = specdec__max_int(load->most_rows, (int)load->rows);
 }
 
-/* What came of a step. */
+/* What a step cost, and which draft tokens it accepted. */
 typedef struct specdec__tune_outcome {
-    int nodes[SPECDEC__MAX_DRAFTERS], came[SPECDEC__MAX_DRAFTERS]; /* guesses that were verified, and accepted ones */
-    double drafting[SPECDEC__MAX_DRAFTERS];                        /* seconds */
-    double seconds;                                                /* of the target's step */
-    int base, texts;                                               /* nodes that are no guesses; texts that have some */
+    int nodes[SPECDEC__MAX_DRAFTERS];       /* verified draft tokens of each drafter */
+    int accepted[SPECDEC__MAX_DRAFTERS];    /* how many of these were accepted */
+    double drafting[SPECDEC__MAX_DRAFTERS]; /* seconds */
+    double seconds;                         /* of the target's step */
+    int base, sequences;                    /* nodes that are no draft tokens; sequences that decode */
 } specdec__tune_outcome;
 
-/* Settles accounts after a step: an accepted guess saves what a token costs without guesses, the rest of the step's
-   time is shared by its guesses. A drafter in debt rests until that is paid back: so it never costs much more than its
-   share of the time, whatever goes wrong. */
-static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcome *outcome)
+/* Updates each drafter's credit after a step: plus its budget, plus for each accepted draft token the time of a token
+   in plain steps, minus its seconds of drafting, minus its part, by nodes, of the time that draft tokens added to the
+   step. A drafter below 0 rests until its credit is back, so its losses stay near the budget. */
+static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
-    const double plain = specdec__tune_plain(tune), most = SPECDEC__TUNE_WEALTH * plain,
-                 least = -SPECDEC__TUNE_DEBT * plain;
+    const double plain = specdec__tune_plain(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
+                 least = -SPECDEC__TUNE_LEAST_CREDIT * plain;
     double times[SPECDEC__MAX_TREE + 1], usual, seconds;
     int i, guesses = 0;
 
@@ -51250,18 +51415,19 @@ static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcom
     if (!(plain > 0))
         return;
     for (i = 0; i < tune->count; i++) {
-        double credit = tune->drafters[i].credit + SPECDEC__TUNE_SHARE * plain - outcome->drafting[i];
+        double credit = tune->drafters[i].credit + SPECDEC__TUNE_BUDGET * plain - outcome->drafting[i];
 
         if (guesses)
-            credit += outcome->came[i] * times[outcome->base] / outcome->texts -
+            credit += outcome->accepted[i] * times[outcome->base] / outcome->sequences -
                       (seconds - times[outcome->base]) * outcome->nodes[i] / guesses;
         tune->drafters[i].credit = credit > most ? most : credit < least ? least : credit;
-        if (outcome->came[i] > 0)
-            tune->drafters[i].patience = 1; /* if this was a look at one that did not seem to pay: look again */
+        if (outcome->accepted[i] > 0)
+            tune->drafters[i].retry_steps = 1; /* ask a drafter that did not pay for one more draft token */
     }
 }
 
-/* Whether a drafter that promises so many tokens a second has to rest. The more it promises, the sooner it is back. */
+/* Whether a drafter has to rest, as its credit is below 0. rate: tokens a second that it expects; the higher it is, the
+   more credit a resting drafter gets back. */
 static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
 {
     const double once = specdec__tune_plain(tune);
@@ -51269,28 +51435,28 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
 
     if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
-    *credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * once * (rate / plan->plain - 1);
+    *credit += SPECDEC__TUNE_REST_STEPS * SPECDEC__TUNE_FORGIVEN * once * (rate / plan->plain_rate - 1);
     return 1;
 }
 
-/* Whether a drafter in debt need not even be looked at, with so many tokens of text. */
-static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
+/* Whether the rate of a drafter that rests is not estimated in this step, of a sequence of `count` tokens. */
+static int specdec__tune_skips(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_NAP;
+    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_REST_STEPS;
 }
 
-/* The tree of at most so many levels that pays best with a drafter, and the rate it promises; of one that proposes one
-   token behind a node a chain, of any length. Returns 0 when none pays. */
+/* Builds the tree of at most `levels` levels with the most tokens a second (*found) for a drafter; a chain for one that
+   proposes one child a node. level: seconds of drafting one. Returns 0 if the root alone is best. */
 static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
                               int levels, int grows, double level, double *found)
 {
-    double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->others, worth = 1;
+    double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->other_tokens, worth = 1;
     int n, best = 1;
 
     specdec__tune_acceptance(t, p);
     if (t->ranks > 1)
         return !specdec__tree_pick(tree, found, p, t->ranks, plan->times, plan->most, levels, grows, level,
-                                   plan->others, NULL) && tree->n > 1;
+                                   plan->other_tokens, NULL) && tree->n > 1;
     for (*found = expected / plan->times[1], n = 2; n <= plan->most && n <= levels; n++) {
         expected += worth *= p[0];
         if (expected / (plan->times[n] + n * level) > *found) {
@@ -51301,123 +51467,122 @@ static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree
     return !specdec_tree_chains(tree, 1, best - 1, NULL) && best > 1;
 }
 
-/* The tree that a drafter shall fill (p->grows: grow) for a text in this step, after others offered plan->rate. Before
-   it can be asked, it has to read so many seconds of text. One that does not pay is asked again now and then, for one
-   guess, so seldom that asking costs about a hundredth, and at once when that guess has come true. Returns the best
-   rate now promised. */
+/* Builds the tree that a drafter is to fill (p->grows: to extend) in this step, after other drafters expected
+   plan->rate tokens a second. reading: seconds of prefilling that it needs before. A drafter that does not pay is asked
+   for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once when that
+   was accepted. Returns the best expected rate. */
 static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p, const specdec__plan *plan,
                                   double reading)
 {
     const double *times = plan->times, rate = plan->rate;
     double found = 0, level = specdec__tune_level(t, times[1]);
 
-    if (p->idle % SPECDEC__TUNE_NAP == 0 &&
+    if (p->idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
         specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, t->at_once ? level / p->levels : level, &found) &&
-        found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
-        p->idle = 0;
+        found > rate * 1.02 && reading <= SPECDEC__TUNE_PAYBACK_STEPS * times[1] * (found / rate - 1)) {
+        p->idle_steps = 0;
         return found;
     }
     p->tree.n = 1;
-    if (++p->idle < t->patience || reading > t->credit)
+    if (++p->idle_steps < t->retry_steps || reading > t->credit)
         return rate;
     specdec_tree_chains(&p->tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
-    t->patience = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    p->idle = 0;
+    t->retry_steps = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
+    p->idle_steps = 0;
     return rate;
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/stream: a sequence and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
+ * >>engine/stream: a sequence: tokens, its view in the target's cache, settings, the decoder
  *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
-#define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__TEXT_ROOM 1024   /* bytes of a decoded token beyond the vocabulary's longest token */
 #define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
-#define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
+#define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
 
 struct specdec__engine;
 
+/* A sequence. */
 struct specdec {
     struct specdec__engine *engine;
     const specdec__model *model;
-    int at, open;                /* its place among the engine's texts, and whether that is taken */
-    int cancel, late;            /* set by specdec_cancel; it was, before the prompt call under way */
-    specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
+    int at, open;                /* index among the engine's sequences; 1: it is open, 0: the place is free */
+    int cancel, late;            /* 1: specdec_cancel was called; 1: it was, before the current call of a prompt */
+    specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
 
     int context;                 /* tokens, at most */
     int room;                    /* context + tree depth + 1 */
-    int32_t *tokens;             /* (2 * room): the text, and room for a prompt, or for what slides out, behind it */
-    int count;                   /* of them */
-    int handed_out;              /* tokens prompted or handed out by next or step; those behind are in stock */
-    int from_row;                /* the answer begins: its first token comes from the last row, without a step */
-    int answer_from;             /* where the answer to the last prompt begins */
-    int slid;                    /* tokens of that answer that have slid out of the context */
+    int32_t *tokens;             /* (2 * room): the sequence; behind it a prompt, or tokens that have slid out */
+    int count;                   /* tokens of the sequence */
+    int handed_out;              /* of these, prompted or returned by specdec_next or _step; the rest is pending */
+    int from_row;                /* 1: the first token of the answer comes from the prompt's last row, without a step */
+    int answer_from;             /* index of the answer's first token */
+    int slid;                    /* tokens of the answer that have slid out of the context */
     struct {
-        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the others, before that */
+        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the values before that */
     } before;
-    int finished;                /* the answer has ended */
-    int closed_at;               /* so many tokens hold an answer that is complete, behind which nothing may follow; 0:
-                                    there is none */
-    int cancelled;               /* the last call was */
+    int finished;                /* 1: the answer has ended */
+    int closed_at;               /* count at which the constraint allows nothing but an end; 0: not reached */
+    int cancelled;               /* 1: the last call was cancelled */
 
-    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
+    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
     size_t text_room;
-    unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
-    int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
-    int in_call;                 /* a call that settings.calls constrains is being decoded */
-    size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
+    unsigned char *part_bytes;   /* (2 * text room + stop room): bytes that the splitter looks at */
+    int inside, parts;           /* 1: the prompt ends in a thought; 1: the answer is taken in parts (2: to its end) */
+    int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
+    size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
 
-    float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
-    specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
+    float *logprobs;             /* (context + tree depth + 1): log-probability of each token; 1: prompted */
+    specdec_candidate *best;     /* (context + tree depth + 1, best_count): the most probable tokens in its place */
     int best_count;
-    float *surprise;             /* (room): mirostat: the largest surprise that may be written behind a token, in bits;
-                                    0: that of an answer's beginning */
+    float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
 
     /* forks */
-    specdec *parent;             /* whose child it is; NULL: nobody's */
-    int fork_at, depth, forks;   /* tokens of the parent up to the fork; forks above it; its own since its prompt */
-    int32_t *fork_places;        /* (placed): its tokens up to each of the last ones, as far as that is known; at the
-                                    end (before.placed): those before it slid */
+    specdec *parent;             /* NULL: it is no child */
+    int fork_at, depth, forks;   /* the parent's count at the fork; forks above it; its own forks since its prompt */
+    int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
+                                    those before it slid */
     int placed;
     int forced_count;
-    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
+    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
 
-    /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
+    /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
     specdec_error error;
-    specdec_splitter splitter;   /* with parts: of the answer */
+    specdec_splitter splitter;   /* of the answer, where parts is set */
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
-    specdec__stop_scan stop;     /* as do these */
+    specdec__stop_scan stop;     /* its strings lie in stop_bytes, too */
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
-    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS): end tokens by settings */
     int end_count;
-    specdec__constrained constrained; /* what the answer obeys */
+    specdec__constrained constrained; /* the constraint, and its state */
     specdec_stats stats;
-    double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
+    double prompted_at;          /* clock of the last call of a prompt; 0: its first token was decoded */
 
-    /* its part in the step under way */
-    int lead, writes;            /* tokens that are read first, and whether the tree's root comes behind them */
-    int loads;                   /* of these, nodes that the step would not have without its prompt */
-    int first, row;              /* its first node, and the row of logits of the root */
+    /* its part in the current step */
+    int prefill_count, decodes;  /* tokens that are prefilled; 1: a tree with its root is verified behind them */
+    int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
+    int first, row;              /* index of its first node; the row of logits of its root */
     specdec__merged merged;      /* the tree */
     int length;
-    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length) accepted nodes, the root first */
+    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
 };
 
 SPECDEC__FOR_SIZE
 
-/* How many places of forks a text has room for: one each token, before it slides and behind that. */
-static int specdec__stream_places(const specdec_config *c, int room)
+/* How many fork places a sequence has room for: one a token, before it slides and after that. */
+static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
-   large for the stack. */
+/* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
+   is too large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
@@ -51437,7 +51602,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
-    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
+    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_fork_limit(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
@@ -51471,7 +51636,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->constrained.state = states;
 }
 
-/* Checks settings; *stop becomes a scan for their stop strings. */
+/* Checks settings. *stop becomes a scan for their stop strings. */
 static specdec_result specdec__stream_check(const specdec_settings *settings, specdec__stop_scan *stop,
                                             specdec_error *error)
 {
@@ -51492,11 +51657,11 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     return specdec__sample_check(&settings->sampling, error);
 }
 
-/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+/* Checks settings.slide: fewer tokens than the context has, and at least two behind them, of which one slides out. */
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && model->mixing.kind)
+    if (settings->slide && specdec__mixing_is(&model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
@@ -51506,7 +51671,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0:
+   neither. */
 static int specdec__stream_logprobs(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -51514,7 +51680,7 @@ static int specdec__stream_logprobs(const specdec *t)
     return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
 }
 
-/* Checks how many of them settings ask for, of `most`. */
+/* Checks settings.top_logprobs; most: config.logprobs. */
 static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
 {
     if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
@@ -51523,7 +51689,7 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
-/* Checks what an answer is to obey; room: whether the engine has room for constraints. */
+/* Checks the constraints of settings; room: whether the engine has memory for constraints. */
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
@@ -51539,46 +51705,47 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* What an answer is to obey by settings: within a call what calls do. */
-SPECDEC__INLINE const specdec_constraint *specdec__stream_wants(const specdec *t, const specdec_settings *settings)
+/* The constraint that settings give the next token: within a call of a tool settings.calls, else
+   settings.constraint. */
+SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
 }
 
-/* The hash of that; 0: nothing. */
-SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec *t, const specdec_settings *settings)
+/* The hash of specdec__stream_constraint; 0: there is none. */
+SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
-    const specdec_constraint *wanted = specdec__stream_wants(t, settings);
+    const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
 
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
-/* Is it what answers of a text obey already? */
-static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
+/* Whether settings have the constraint that a sequence has now. */
+static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
-           specdec__stream_hash(t, settings) == t->constrained.hash;
+           specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
-/* What the tokens of a text are limited by; NULL: nothing. */
+/* The constraint's state of a sequence; NULL: it has no constraint. */
 static specdec__constrained *specdec__stream_constrained(specdec *t)
 {
     return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
 }
 
-/* Gives a text what its answer obeys; if that is new, from the next token that is handed out. */
-static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
+/* Sets the constraint of a sequence. A new one begins with the next token that is returned. */
+static void specdec__stream_set_constraint(specdec *t, const specdec_settings *settings)
 {
     specdec__constrained *c = &t->constrained;
 
     if (!SPECDEC__CONSTRAINTS || !c->masker)
         return;
-    if (!specdec__stream_obeys(t, settings)) {
+    if (!specdec__stream_same_constraint(t, settings)) {
         specdec__constrained_begin(c, t->handed_out);
         t->closed_at = 0;
     }
-    c->constraint = specdec__stream_wants(t, settings);
-    c->hash = specdec__stream_hash(t, settings);
+    c->constraint = specdec__stream_constraint(t, settings);
+    c->hash = specdec__stream_constraint_hash(t, settings);
     c->allow = settings->allow;
     c->allow_data = settings->allow_data;
     c->ends = t->ends;
@@ -51586,8 +51753,8 @@ static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
         specdec__masker_begin(c->masker);
 }
 
-/* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
-static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_ROOM], and points scan and settings to the copies. */
+static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
     int i;
 
@@ -51608,14 +51775,14 @@ static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes s
     return -1;
 }
 
-/* Gives a text settings that were checked, and the scan that was made for them. */
+/* Sets the settings of a sequence, which were checked; stop: the scan made for them. */
 static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
 {
     int i;
 
-    specdec__stream_obey(t, settings);
+    specdec__stream_set_constraint(t, settings);
     t->settings = *settings;
-    specdec__stream_keep(&t->settings, stop, t->stop_bytes);
+    specdec__stream_copy_stops(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
     for (i = 0; i < settings->end_token_count; i++)
         t->ends[t->end_count++] = settings->end_tokens[i];
@@ -51624,7 +51791,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
     t->constrained.end_count = t->end_count;
 }
 
-/* Does this token end an answer? */
+/* Whether a token ends an answer. */
 static int specdec__stream_is_end(const specdec *t, int32_t token)
 {
     int i;
@@ -51641,21 +51808,21 @@ SPECDEC__INLINE int specdec__stream_written(const specdec *t)
     return t->slid + t->count - t->answer_from;
 }
 
-/* Does what is chosen depend on where the answer began? */
-static int specdec__stream_counts(const specdec_settings *settings)
+/* Whether sampling by these settings depends on where the answer began. */
+static int specdec__stream_needs_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
 
-/* Do these choose alike? Biases may have changed where they lie, and which tokens end the answer. */
+/* Whether two settings choose the same tokens. 0 where biases or end tokens may differ. */
 static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
 {
     return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
            !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
-/* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
-   what then is held back no more lies at the front of t->piece, for specdec_next. */
+/* Replaces the scan for stop strings. Bytes held[count], which the former scan held back, are scanned again; those that
+   the new scan does not hold back lie at the front of t->piece, for specdec_next. */
 static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
 {
     size_t freed;
@@ -51667,8 +51834,8 @@ static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const u
     t->freed += freed;
 }
 
-/* An answer begins behind what was handed out. */
-static void specdec__stream_answer(specdec *t)
+/* Begins an answer behind the tokens that were returned. */
+static void specdec__stream_begin_answer(specdec *t)
 {
     t->answer_from = t->handed_out;
     t->slid = 0;
@@ -51677,7 +51844,7 @@ static void specdec__stream_answer(specdec *t)
     t->inside = t->parts = 0;
     if (t->in_call) {
         t->in_call = 0;
-        specdec__stream_obey(t, &t->settings);
+        specdec__stream_set_constraint(t, &t->settings);
     }
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
@@ -51687,7 +51854,7 @@ static void specdec__stream_answer(specdec *t)
                                t->settings.show_special);
 }
 
-/* Whether, and why, the answer ends with the first count tokens. */
+/* Whether, and why, the answer ends with the first `count` tokens of the sequence. */
 static specdec_stop specdec__stream_ended(const specdec *t, int count)
 {
     const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
@@ -51703,8 +51870,8 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
 }
 
-/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
-   say so, and where the splitter of parts looks for them. */
+/* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
+   where the splitter of parts needs them. */
 static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
                                              size_t *more, specdec_error *error)
 {
@@ -51717,7 +51884,7 @@ static specdec_result specdec__stream_decode(const specdec *t, specdec__text_str
     return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
-/* Turns count items of `size` bytes around. */
+/* Reverses the order of `count` items of `size` bytes. */
 static void specdec__stream_reverse(unsigned char *items, size_t size, int count)
 {
     unsigned char *last = items + (size_t)specdec__max_int(count - 1, 0) * size;
@@ -51732,7 +51899,7 @@ static void specdec__stream_reverse(unsigned char *items, size_t size, int count
         }
 }
 
-/* Moves the first `count` of count + behind items of `size` bytes behind the others. */
+/* Exchanges the first `count` items, of `size` bytes, with the `behind` items behind them. */
 static void specdec__stream_rotate(void *items, size_t size, int count, int behind)
 {
     unsigned char *first = (unsigned char *)items;
@@ -51744,8 +51911,8 @@ static void specdec__stream_rotate(void *items, size_t size, int count, int behi
     specdec__stream_reverse(first, size, count + behind);
 }
 
-/* The same for tokens of a text from `from` on, with what is known of them. */
-static void specdec__stream_turn(specdec *t, int from, int count, int behind)
+/* As specdec__stream_rotate, for tokens of a sequence from `from` on, with their log-probabilities and surprise. */
+static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int behind)
 {
     specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
     specdec__stream_rotate(t->surprise + from, sizeof *t->surprise, count, behind);
@@ -51756,7 +51923,7 @@ static void specdec__stream_turn(specdec *t, int from, int count, int behind)
                            count, behind);
 }
 
-/* Can these tokens be appended to the first `keep` ones? */
+/* Checks tokens[count] that are to be appended to the first `keep` tokens of a sequence. */
 static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
@@ -51773,7 +51940,7 @@ static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const i
     return SPECDEC_OK;
 }
 
-/* How many of its first tokens, `most` at most, are tokens[most], too. */
+/* How many tokens of a sequence and of tokens[most] agree, from the first one on. */
 static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;
@@ -51786,250 +51953,262 @@ static int specdec__stream_common(const specdec *t, const int32_t *tokens, int m
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>schedule/lane: where an engine's runs are made: drafting beside the target, a target that takes several runs at
- *     once, and the table by which other machines are reached.
+ * >>schedule/lane: the state of asynchronous drafting and of pipelined runs, and the table by which an engine reaches
+ *     other machines.
  * ================================================================================================================== */
 
-#define SPECDEC__AHEAD_RUN 4 /* candidates that are extended together */
-#define SPECDEC__AHEAD_CUTOFF 0.02f  /* what is less probable is not gone on from: */
-#define SPECDEC__AHEAD_RECOVERY 1.1f /* grows so with every run behind the first, */
-#define SPECDEC__AHEAD_DECAY 0.8f    /* shrinks so when nothing of what was drafted is left, */
-#define SPECDEC__AHEAD_LEAST 0.002f  /* to this */
-#define SPECDEC__AHEAD_STAKE 0.01    /* of the time since the last trial: what the other way may lose, or has to win */
-#define SPECDEC__AHEAD_FIRST 256     /* steps of the way taken for the better before the other is tried, at first */
-#define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
-#define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
+#define SPECDEC__AHEAD_RUN_NODES 4         /* draft tokens that one draft run extends, at most */
+#define SPECDEC__AHEAD_CUTOFF 0.02f        /* a draft token whose path is less probable is not extended */
+#define SPECDEC__AHEAD_CUTOFF_GROWTH 1.1f  /* factor of the cutoff after each draft run of a step */
+#define SPECDEC__AHEAD_CUTOFF_DECAY 0.8f   /* factor of the cutoff after a step that kept no draft token */
+#define SPECDEC__AHEAD_CUTOFF_LEAST 0.002f /* lowest cutoff */
+#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* a trial ends when it has lost or won this share of the time before it */
+#define SPECDEC__AHEAD_TRIAL_STEPS 256     /* steps before the first trial of the other mode */
+#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never overlapped */
+#define SPECDEC__AHEAD_TRIAL_STEPS_MOST 2048 /* steps between two trials, at most */
 
-/* What is seen of a way to make steps. */
-typedef struct specdec__ahead_seen {
-    double seconds, drafting; /* all, and what of that the target waited for drafts */
-    double tokens;            /* half of those that came, half of those that were promised: these are less by chance */
-} specdec__ahead_seen;
+/* Time and tokens of all steps made in one mode: synchronous, or asynchronous. */
+typedef struct specdec__ahead_mode {
+    double seconds, drafting; /* of all steps; of these, seconds in which the target waited for drafts */
+    double tokens;            /* mean of accepted and of expected tokens, which varies less than either */
+} specdec__ahead_mode;
 
-/* A run of the lane, as others may look at it meanwhile. */
-typedef struct specdec__flight {
-    int32_t chosen[SPECDEC__AHEAD_RUN]; /* (count) the candidates that are extended */
-    int count, known;                   /* known: the tree's candidates when it was begun */
-    double begun;                       /* by the clock */
-} specdec__flight;
+/* A draft run of the lane, which the caller's thread may look at while it runs. */
+typedef struct specdec__draft_flight {
+    int32_t chosen[SPECDEC__AHEAD_RUN_NODES]; /* (count): the draft tokens that it extends */
+    int count, nodes;                         /* nodes: of the tree when the run began */
+    double begun;                             /* clock, seconds */
+} specdec__draft_flight;
 
-/* A drafter that goes on while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
+/* A drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
 typedef struct specdec__ahead {
     specdec__lane lane;
-    specdec__drafter *drafter; /* NULL: there is none */
+    specdec__drafter *drafter; /* NULL: no drafter is asynchronous */
     int threads;               /* of the lane; the target has the others */
-    int on;                    /* in the step under way */
-    specdec *text;             /* which it drafts for */
-    int32_t *tokens;           /* (context + levels, `copied` are right) of that: the lane's own */
+    int active;                /* 1: the lane drafts during the current step */
+    specdec *sequence;         /* that the lane drafts for */
+    int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens; `copied` are valid */
     int copied;
-    specdec__proposal p;       /* the text's, as the lane sees it */
-    specdec__tune_drafter known;
-    int levels, nodes, width;  /* of what it may draft, at most: altogether, and candidates of a run */
-    float cutoff, base;        /* what is less probable is not gone on from: now, and at first in a step */
-    int flight;                /* runs that were begun in this step: the last one is flights[flight % 2] */
-    specdec__flight flights[2];
-    int reads;                 /* the lane reads the text; that may take several steps */
-    specdec__tune_mean run;    /* of the lane: seconds */
-    double usual;              /* that, as it was before the step */
+    specdec__proposal p;       /* the lane's copy of the sequence's proposal */
+    specdec__tune_drafter acceptance; /* the lane's copy of what was measured of the drafter */
+    int levels, nodes, width;  /* limits: levels of the tree, extended draft tokens in all, and in one run */
+    float cutoff, first_cutoff; /* least path probability of an extended draft token: now, and at a step's begin */
+    int flight_count;          /* draft runs begun in the current step; the last one is flights[flight_count % 2] */
+    specdec__draft_flight flights[2];
+    int prefills;              /* 1: the lane prefills the sequence, which may take several steps */
+    specdec__tune_mean run_time; /* of a draft run of the lane */
+    double usual_seconds;      /* run_time when the step began */
     specdec_result result;
     specdec_error error;
-    /* which way is faster */
-    specdec__ahead_seen seen[2]; /* in turns, ahead */
-    double slower;               /* so many times as long steps take while the lane drafts; 0: not measured */
-    double pace;                 /* levels that it drafts meanwhile in the time in which all threads draft one */
-    int way, other;              /* of the steps that are seen now; whether that is not the one taken for the better */
-    int left, patience;          /* steps until this is looked at again, and how many these were */
-    int probe;                   /* this step measures these */
-    int known_steps;             /* what steps take is known, or guessed */
+    /* choice of the faster mode */
+    specdec__ahead_mode modes[2]; /* synchronous, asynchronous */
+    double slowdown;           /* time of a target's step while the lane drafts over its time alone; 0: not measured */
+    double overlap_pace;       /* levels that the lane drafts while all threads would draft one */
+    int mode, trial;           /* index of the current mode; 1: it is on trial against the other one */
+    int steps_left, steps_between; /* steps until the next choice of a mode, and from the last one to that */
+    int probe;                 /* 1: the current step measures slowdown and overlap_pace */
+    int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown */
 } specdec__ahead;
 
-#define SPECDEC__PIPE_RUNS 16     /* on their way, at most */
-#define SPECDEC__PIPE_NODES 8     /* of a run, at most */
-#define SPECDEC__PIPE_ALIVE (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that somebody wants, at most */
-#define SPECDEC__PIPE_CUTOFF 0.01f /* what is less probable is not sent */
-#define SPECDEC__PIPE_WAIT 0.5    /* of the time between two runs: so long one waits for what the oldest one says */
+#define SPECDEC__PIPE_RUNS 16     /* runs that are not returned yet, at most */
+#define SPECDEC__PIPE_NODES 8     /* nodes of a run, at most */
+#define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that are not cancelled, at most */
+#define SPECDEC__PIPE_CUTOFF 0.01f /* a draft token whose path is less probable is not sent */
+#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* of the time between two runs: the longest wait for the rows of the oldest run */
 
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
-/* What travels to the target. Its stages obey one order after the other, all in the same sequence, so that a command
-   finds the keys of every run that was sent before it. */
+/* A command to the target's stages. All stages obey all orders in the same sequence, so an order finds the keys of
+   every run that was sent before it. Nodes behind the committed tokens are numbered from 0 in the order of sending. */
 typedef struct specdec__order {
     int kind;
-    int first;  /* nodes behind the text that were known before it; an order's own get the next numbers */
-    int n;      /* RUN: nodes to run; KEEP: nodes whose keys become the text's; DROP: all go */
-    int stay;   /* KEEP: nodes that get the numbers from 0 on, the others go; -1: numbers behind path[n] fall by n */
+    int first;  /* how many nodes have numbers before this order; RUN: its nodes get the next ones */
+    int n;      /* RUN: nodes to run; KEEP: nodes whose keys are committed; DROP: unused, all nodes are dropped */
+    int stay;   /* KEEP: nodes that are renumbered from 0 on, the others are dropped; -1: all stay, as number - n */
     int32_t tokens[SPECDEC__PIPE_NODES];  /* RUN */
-    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: nodes with smaller numbers; -1: the text's end */
-    int path[SPECDEC__PIPE_NODES + SPECDEC__PIPE_ALIVE]; /* KEEP: (n + stay) rising */
+    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: numbers of earlier nodes; -1: the last committed token */
+    int path[SPECDEC__PIPE_NODES + SPECDEC__PIPE_KEPT_NODES]; /* KEEP: (n + stay): accepted nodes, then others */
 } specdec__order;
 
-/* A stage of the target: some of its layers, here or elsewhere. */
+/* A stage of the target: a stretch of its layers, on this machine or on another one. */
 typedef struct specdec__stage {
     specdec__context *context;
     specdec__view *view;
-    int failed; /* a run has found no room: those behind it are not run, until all nodes are dropped */
+    int failed; /* 1: a run found no room; later runs are not made until an order has dropped all nodes */
 } specdec__stage;
 
 struct specdec__pipe;
 
-/* What may be the case with a lane: its oldest run is back; a run that is sent now begins at once; all is obeyed;
-   guesses have come from elsewhere. */
-enum { SPECDEC__PIPE_BACK = 1, SPECDEC__PIPE_TAKES = 2, SPECDEC__PIPE_IDLE = 4, SPECDEC__PIPE_GUESSED = 8 };
+/* Bits of a lane's state: its oldest run has returned; its first stage is free for a run; all orders are obeyed; draft
+   tokens have arrived from another rank. */
+enum {
+    SPECDEC__PIPE_RETURNED = 1,
+    SPECDEC__PIPE_FREE = 2,
+    SPECDEC__PIPE_IDLE = 4,
+    SPECDEC__PIPE_DRAFTED = 8
+};
 
-/* How a lane runs what it is sent. */
+/* The functions of a lane. */
 typedef struct specdec__pipe_kind {
-    void (*submit)(struct specdec__pipe *pipe, const specdec__order *order); /* which is copied */
-    /* What is the case, once one of `until` is, or when it is pipe->wake; 0: now. */
+    /* Sends an order, of which the lane takes a copy. */
+    void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
+    /* Returns the lane's state. Waits until a bit of `until` is set, or the clock shows pipe->wake_at. until 0: does
+       not wait. */
     int (*look)(struct specdec__pipe *pipe, int until);
-    /* Takes the oldest run, which is back: its rows lie in the target's context. One that was cancelled has none. */
+    /* Takes the oldest run, which has returned: its rows lie in the target's context. A cancelled run has no rows. */
     specdec_result (*take)(struct specdec__pipe *pipe, specdec_error *error);
-    /* Nobody wants run `at` of those on their way, 0: the oldest. It passes what stages are left empty, in order. */
+    /* Cancels run number `at`, 0 being the oldest. The run still passes all stages, but they do not compute it. */
     void (*cancel)(struct specdec__pipe *pipe, int at);
 } specdec__pipe_kind;
 
-/* A run on its way. */
+/* A run that was sent and has not been taken. */
 typedef struct specdec__pipe_run {
     int n;           /* nodes that were sent */
-    int first, left; /* those that are still wanted have the numbers from `first` on, */
-    int row[SPECDEC__PIPE_NODES]; /* (left) and these of its rows */
-    int root;        /* the first that was sent was no guess: the text ended with it */
-    int cancelled;      /* was cancelled */
-    double sent;     /* by the clock */
+    int first, left; /* numbers [first, first + left): its nodes that can still be accepted */
+    int row[SPECDEC__PIPE_NODES]; /* (left): the rows of these nodes in the run */
+    int root;        /* 1: its first node is the last token of the sequence, not a draft token */
+    int cancelled;
+    double sent;     /* clock, seconds */
 } specdec__pipe_run;
 
-/* The lane of a target that takes new runs while others are on their way, as a pipeline of stages does. Nodes of a run
-   may descend from nodes of runs before it, which nobody has verified yet: PipeInfer (Butler et al. 2024). */
+/* The lane of a target that begins a run before earlier runs have returned, as a pipeline of stages can. Nodes of a run
+   may descend from nodes of earlier runs that are not verified yet: PipeInfer (Butler et al. 2024). */
 typedef struct specdec__pipe {
     const specdec__pipe_kind *kind;
-    int depth;      /* runs on their way, at most */
-    specdec__tune stages; /* what runs take the slowest stage, by their nodes */
-    double longest; /* seconds that the run which was taken last took there; 0: that is not known */
-    double least;   /* how probable one more node of the next run must be to pay */
-    int32_t *node;  /* (capacity of a proposal): the numbers that candidates have as nodes; -1: not sent */
-    specdec *text;  /* whose runs these are; its view is the lane's. NULL: nothing is on its way */
-    int nodes;      /* behind the text, as many as have numbers */
-    int full;       /* there was no room for the run that was sent last: nothing but DROP may follow it */
+    int depth;      /* runs between sending and taking, at most */
+    specdec__tune stages; /* seconds of a run in the slowest stage, by the run's nodes */
+    double stage_seconds; /* of the run taken last, in the slowest stage; 0: not measured */
+    double least_probability; /* of one more node of the next run, for the node to pay */
+    int32_t *node;  /* (capacity of a proposal): the number of each draft token that was sent as a node; -1: not sent */
+    specdec *sequence; /* whose runs these are; the lane changes its view. NULL: no run is on its way */
+    int nodes;      /* that have numbers */
+    int no_room;    /* 1: the cache had no room for the run sent last; only DROP may follow */
     int count;      /* of runs */
-    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count) the oldest first */
-    specdec__tune_mean trip, draft; /* seconds of a run on its way, of a draft run */
-    specdec__tune_mean laps;        /* the trip over what the run takes the slowest stage */
-    double takes;   /* by the clock: a run that is sent then begins at once, as far as the lane knows; 0: it does not */
-    double wake;    /* by the clock: a look at what is the case takes no longer; 0: as long as it takes */
-    double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
+    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): the oldest first */
+    specdec__tune_mean round_trip, draft; /* seconds from sending a run to taking it; of a draft run */
+    specdec__tune_mean trip_ratio; /* round trip over the run's time in the slowest stage */
+    double free_at; /* clock, seconds: when the first stage is expected to be free; 0: not known */
+    double wake_at; /* clock, seconds: when `look` returns at the latest; 0: no limit */
+    double idle_since; /* clock, seconds: since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 
 /* What a step does next. */
 enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STEP_END, SPECDEC__STEP_WAIT };
 
-/* A step under way. Runs are sent to the target's lane, and what comes back is written, until the step ends. */
+/* The current step: it drafts, sends runs to the target's lane and verifies the runs that return. */
 typedef struct specdec__step {
-    int several;    /* several runs of one sequence are on their way; else all trees are one run */
-    int act;        /* one run: what was done last */
-    double start;   /* by the clock */
+    int several;    /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
+    int act;        /* one run: SPECDEC__STEP_... done last */
+    double start;   /* clock, seconds */
     specdec_result result;
     /* one run */
     int nodes;
-    double drafted; /* by the clock: the trees were complete */
-    double promise; /* tokens that the first one promises, where that is of use */
+    double drafted; /* clock, seconds: when the trees were complete */
+    double promise; /* expected tokens of the first member's tree; 0: not computed */
     specdec_error error;
     /* several runs */
     specdec *t;
     specdec__proposal *p;
     int before;     /* tokens of the sequence when the step began */
-    int32_t chosen[SPECDEC__PIPE_NODES]; /* (count) candidates for the next run */
+    int32_t chosen[SPECDEC__PIPE_NODES]; /* (count): draft tokens for the next run */
     int count;
-    int drafts;     /* candidates to be extended next; 0: first the cutoff falls */
-    int until;      /* what is waited for, */
-    double wake;    /* or that time; 0: as long as it takes */
+    int drafts;     /* draft tokens to be extended next; 0: the cutoff is lowered first */
+    int until;      /* SPECDEC__PIPE_... bits that end the wait */
+    double wake_at; /* clock, seconds, that ends it, too; 0: no limit */
 } specdec__step;
 
 struct specdec__engine;
 
-/* How an engine reaches the other machines on which its target, or its draft model, lies: all that the rest of the
-   library knows of a cluster. An engine that is alone has none. */
+/* How an engine reaches the machines that hold a part of its target, or its draft model: the only interface between
+   the library and a cluster. An engine on one machine has none. */
 typedef struct specdec__remote {
-    int drafts;         /* this rank has the draft model alone, in the target's place */
-    /* Leaves a model the layers that this rank has. */
+    int drafts;         /* 1: this rank holds the draft model alone, in the target's place */
+    /* Removes from a model the layers of other ranks. */
     specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
-    /* The kind that drafts instead of one whose model may lie on another rank. */
+    /* Returns the kind of drafter to use for a kind whose model may lie on another rank. */
     const specdec__drafter_kind *(*drafter)(const specdec_config *config, const specdec__drafter_kind *kind);
-    /* Takes what this rank needs, once the engine is laid out, from an arena, which may only count. */
+    /* Takes this rank's memory from an arena, which may only count, once the engine is laid out. */
     void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
-    /* hooks.progress while weights are repacked, of the engine as user_data. */
+    /* The hooks.progress of repacking weights; its user_data is the engine. */
     int (*loads)(void *engine, const char *what, int done, int total);
-    specdec_result (*start)(struct specdec__engine *engine, specdec_error *error); /* finds the others */
-    void (*wait)(struct specdec__engine *engine, int *cancel); /* what ends waiting in a step; NULL: nothing */
-    specdec_result (*serve)(specdec *sequence); /* obeys rank 0 to the end; NULL: this is rank 0 */
+    /* Connects to the other ranks. */
+    specdec_result (*start)(struct specdec__engine *engine, specdec_error *error);
+    /* Sets the flag that ends waiting during a step; NULL: no flag does. */
+    void (*wait)(struct specdec__engine *engine, int *cancel);
+    /* Obeys rank 0 until it ends; NULL: this is rank 0. */
+    specdec_result (*serve)(specdec *sequence);
     void (*end)(struct specdec__engine *engine);
 } specdec__remote;
 
 /* =====================================================================================================================
- * >>engine/engine: what an engine holds.
+ * >>engine/engine: the members of an engine.
  * ================================================================================================================== */
 
-#define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
-#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
+#define SPECDEC__THREAD_BYTES (4 << 20) /* bytes of weights a step for each thread but the first */
+#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt for each token of the context, at most */
 
 enum { SPECDEC__MAX_MODELS = 4 }; /* that an engine opens: the target's, and those of drafters */
 
-#define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
-#define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
-#define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
-#define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
-#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: then the other is taken */
+/* The timing of two ways to read weights, when an engine starts. */
+#define SPECDEC__READING_LARGE (64 << 20)  /* bytes of weights: smaller models are not timed */
+#define SPECDEC__READING_SLICE (128 << 10) /* bytes of the rows of two tiles in one timed slice */
+#define SPECDEC__READING_SLICES 1024       /* slices, at most */
+#define SPECDEC__READING_TRIAL 0.015       /* seconds, at most */
+#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: the other way is taken if it needs less */
 
-/* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
+/* Keys and values of an ended sequence, kept for sequences that begin with the same tokens. */
 typedef struct specdec__kept {
     specdec__view view;
-    int32_t *tokens; /* (context): view.length of them count */
+    int32_t *tokens; /* (context): the first view.length are valid */
 } specdec__kept;
 
+/* An engine: models, caches, drafters, and the table of sequences. */
 typedef struct specdec__engine {
-    specdec__ahead *ahead;       /* NULL while the engine is only measured */
+    specdec__ahead *ahead;       /* NULL while memory is only counted */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
-    const specdec__remote *remote; /* NULL: all is here */
-    struct specdec__link *link;  /* what that works on */
-    int nobody;                  /* the cancel flag of a run for several texts */
+    const specdec__remote *remote; /* NULL: the engine is on one machine */
+    struct specdec__link *link;  /* connection to the other ranks */
+    int nobody;                  /* cancel flag of a run for several sequences */
     specdec__kernels *kernels;
-    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
+    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count): models that it has opened */
     int own_count;
     const specdec__model *target_model;
     specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* runs the target's steps */
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
     int drafter_count;
-    specdec__tune *tune;         /* NULL while the engine is only measured */
-    specdec_rule rule;           /* at temperatures above 0 */
-    float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
+    specdec__tune *tune;         /* NULL while memory is only counted */
+    specdec_rule rule;           /* of verification, at temperatures above 0 */
+    float *target_distribution;  /* (vocab): for rules of rejection, and for log-probabilities */
     specdec__chooser chooser;
     specdec__masker *masker;     /* NULL: no sequence may have a constraint */
     specdec__chat chat;
     size_t memory_bytes;
-    int busy;                    /* a call is under way */
-    int ended;                   /* by specdec_deinit */
+    int busy;                    /* 1: a call is running */
+    int ended;                   /* 1: by specdec_deinit */
 
     specdec__room room;
     specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
-    const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
-    specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
-    specdec **members;           /* (member_count, at most room.views): the texts in the step under way */
+    const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
+    specdec_tree shape;          /* the tree of every step, where the configuration fixes it */
+    specdec **members;           /* (member_count, at most room.views): the sequences in the current step */
     int member_count;
-    int reading, roots;          /* nodes of prompts in it, and texts that it writes */
-    int waiting;                 /* texts that have something to do, but for which it has no node */
-    int turn;                    /* which text is asked first whether it has something to do */
-    double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
+    int prefill_nodes, roots;    /* of the current step: nodes that prefill prompts; sequences that decode */
+    int waiting_count;           /* sequences that have something to do, but got no node in the current step */
+    int first_asked;             /* index of the sequence that is first asked whether it takes part in a step */
+    double spare_seconds;        /* that drafters may prefill in this step while other sequences wait; -1: not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
-    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) the stop strings of config.settings */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM): the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
-    char *chat_text;             /* (chat_bytes) a rendered conversation */
-    unsigned char *chat_plain;   /* (chat_bytes) bits: which of it is plain text */
+    char *chat_text;             /* (chat_bytes): a rendered conversation */
+    unsigned char *chat_plain;   /* (chat_bytes): bits: which bytes are content, where no control token counts */
     size_t chat_bytes;
 
     specdec__context target;
     specdec__pool pool;
-    specdec_config config;       /* the caller's, defaults filled in */
+    specdec_config config;       /* the caller's, with defaults filled in */
 } specdec__engine;
 
 /* =====================================================================================================================
@@ -52053,7 +52232,7 @@ SPECDEC__FOR_SIZE
 
 SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
-/* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
+/* Returns an error if an integer of a configuration is out of range; for_model: checks the first one only. */
 static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
 {
     static const struct {
@@ -52078,19 +52257,21 @@ SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) &
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
+/* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
+   drafts. */
 static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
 
-/* Whether this rank has the draft model alone. */
+/* Whether this rank of a cluster holds the draft model alone. */
 static int specdec__engine_drafts(const specdec__engine *e) { return SPECDEC__PIPE && e->remote && e->remote->drafts; }
 
-/* Where the model of a kind of drafter comes from; NULL: it needs none. */
+/* The source of the model of a kind of drafter; NULL: the kind has no model. */
 static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
-/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
+/* The kind of drafter with a public number, or the one that replaces it where another rank drafts; NULL: it is not
+   compiled in. */
 static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
@@ -52098,7 +52279,7 @@ static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *
     return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
 }
 
-/* Whether a model that a kind of drafter cannot do without is there. */
+/* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
 static int specdec__engine_given(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     const specdec_source *source = specdec__engine_source(&e->config, kind);
@@ -52107,7 +52288,7 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
                        : !source || kind->optional || specdec__source_given(source);
 }
 
-/* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
+/* Whether the configuration wants a drafter: names it, or is `auto` and has all that the drafter needs. */
 static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
@@ -52116,13 +52297,13 @@ static int specdec__engine_wants(const specdec__engine *e, int drafting)
 
     if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
         return (int)c->drafting == drafting;
-    if (kind->asked)
-        memcpy(&value, (const char *)c + kind->asked, sizeof value);
+    if (kind->enabled_by)
+        memcpy(&value, (const char *)c + kind->enabled_by, sizeof value);
     return value && specdec__engine_given(e, kind) && !(kind->nextn && specdec__in_cluster(c));
 }
 
-/* Nodes and levels of the tree if the caller does not say: of what drafts alone, of all together, or where nothing
-   drafts the root alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
+/* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
+   where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
 static void specdec__engine_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
@@ -52136,7 +52317,7 @@ static void specdec__engine_tree_size(specdec__engine *e)
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
 }
 
-/* Fills in the defaults and refuses what is out of range. */
+/* Fills in the defaults of a configuration and checks it. */
 static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -52171,7 +52352,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     return SPECDEC_OK;
 }
 
-/* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
+/* The model of a source: the one that the caller prepared, or one that the engine opens and binds. */
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
@@ -52191,31 +52372,30 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
 }
 
-/* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
-   drawn. Coupled and top-k verification do not mind: the target's token is drawn without looking at the children. The
-   rejection rules do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are
-   static. */
+/* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
+   tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children. Rules of
+   rejection would not: a child that is offered because it is probable is no draw from the draft's distribution; their
+   trees are static. */
 static int specdec__engine_grows(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
 
-/* How the next token's guesses are accepted. At temperature 0 every rule is the same: the target's token is known. */
+/* The rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
 static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
-/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
+/* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
     return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
 }
 
-/* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
-   gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
-   says so. */
-static int specdec__engine_beside(const specdec_config *c, const specdec__drafter_kind *kind)
+/* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
+   static tree is given up for that only if config.async asks for it, as asynchronous trees depend on drawn tokens. */
+static int specdec__engine_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
@@ -52225,16 +52405,16 @@ static int specdec__engine_beside(const specdec_config *c, const specdec__drafte
     return threads;
 }
 
-/* Candidates of a proposal, at most. */
+/* Candidates of a drafter's proposal, at most. */
 static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
-    if (specdec__engine_beside(&e->config, kind))
+    if (specdec__engine_draft_threads(&e->config, kind))
         return 1 + (e->room.most + 1) * SPECDEC__OFFERS;
     return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
                                                              : e->config.tree_size;
 }
 
-/* What a drafter proposes with for each text. */
+/* Takes the arrays of a drafter's proposals from an arena, one proposal a sequence. */
 static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     const int size = e->config.tree_size;
@@ -52251,7 +52431,8 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     }
 }
 
-/* The tree that is always the same: a chain, or the best of its size and depth for a middling acceptance. */
+/* Makes the tree of every step, where it is fixed: a chain, or the best tree of its size and depth for a typical
+   acceptance. */
 static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
@@ -52269,7 +52450,7 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
-/* What constraints need, if there may be any. */
+/* Takes the memory of constraints from an arena, if sequences may have any. */
 static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
 {
     if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
@@ -52278,8 +52459,9 @@ static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
     specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
 }
 
-/* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
-   at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
+/* Takes the buffers that all sequences share from an arena. A prompt with more bytes than its context can hold is an
+   error before it is tokenised. Large buffers that are written before they are read are not zeroed: 200 bytes for each
+   token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 {
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
@@ -52297,8 +52479,8 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
-/* The table of texts, all of them free. */
-static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
+/* Takes the table of sequences from an arena; all places are free. */
+static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena *arena)
 {
     int i;
 
@@ -52314,8 +52496,8 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
     }
 }
 
-/* The table of ended sequences whose beginnings are kept, all of them empty. */
-static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
+/* Takes the table of kept sequences from an arena; all entries are empty. */
+static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kept counted, *kept;
     int i;
@@ -52330,8 +52512,8 @@ static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
     }
 }
 
-/* Shows drafters the target's cache. */
-static void specdec__engine_show(specdec__engine *e)
+/* Points the drafters' proposals to the sequences' views of the target's cache. */
+static void specdec__engine_set_views(specdec__engine *e)
 {
     int i, k;
 
@@ -52340,7 +52522,7 @@ static void specdec__engine_show(specdec__engine *e)
             e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
-/* As many threads, of those there are, as a model's step keeps busy between two barriers. */
+/* How many of `threads` threads a model's step keeps busy between two barriers. */
 static int specdec__engine_threads(const specdec__model *model, int threads)
 {
     size_t busy = 1 + model->weight_bytes / SPECDEC__THREAD_BYTES;
@@ -52348,8 +52530,8 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
     return busy < (size_t)threads ? (int)busy : threads;
 }
 
-/* A drafter goes on while the target verifies, on threads that were started for that. */
-static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+/* Takes the memory of an asynchronous drafter from an arena, and gives it the lane's threads. */
+static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     specdec__ahead *a = e->ahead;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
@@ -52360,16 +52542,16 @@ static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specd
         return;
     a->tokens = tokens;
     a->drafter = d;
-    a->threads = specdec__engine_beside(&e->config, d->kind);
+    a->threads = specdec__engine_draft_threads(&e->config, d->kind);
     a->levels = levels;
     a->nodes = e->room.most;
-    a->width = specdec__min_int(SPECDEC__AHEAD_RUN, e->config.tree_size); /* rows of logits that drafters have */
-    a->base = SPECDEC__AHEAD_CUTOFF;
-    a->left = a->patience = SPECDEC__AHEAD_FIRST;
+    a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
+    a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
+    a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
-/* The block of the target's files that only predicts, as a model of the engine's own. */
+/* Opens the NextN block in the target's files as a model of the engine. */
 static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
                                             specdec_error *error)
 {
@@ -52380,7 +52562,7 @@ static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__m
     return specdec__nextn_init(e->own[e->own_count++], e->target_model, arena, error);
 }
 
-/* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
+/* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
 static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
                                           specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
 {
@@ -52427,13 +52609,13 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
-    if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))
-        specdec__engine_ahead(e, d, arena);
+    if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
+        specdec__engine_lay_out_ahead(e, d, arena);
     return result;
 }
 
-/* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
-   draws children from a distribution, the target draws for itself, whatever rule was chosen. */
+/* Adds the drafter that the configuration names, or all whose needs are met, and sets the rule of verification. Where
+   no drafter draws children from a distribution, the rule is top-k: the target draws its own token. */
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
@@ -52464,9 +52646,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     return SPECDEC_OK;
 }
 
-/* How many ended sequences are kept, at most: as the configuration says, else some for each text, but no more than the
-   cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
-static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
+/* How many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not more
+   than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
+static int specdec__engine_kept_limit(const specdec_config *c, const specdec__room *room)
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
 
@@ -52475,9 +52657,9 @@ static int specdec__engine_keeps(const specdec_config *c, const specdec__room *r
     return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
 
-/* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
-   text, and the root that specdec_logits puts before them. */
-static void specdec__engine_room(specdec__engine *e)
+/* Sets how many sequences there are, of how many tokens, and the nodes of a step: a prompt's batch, a tree, or a root
+   of each sequence, and the root that specdec_logits puts before them. */
+static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
     specdec__room *room = &e->room;
@@ -52489,29 +52671,30 @@ static void specdec__engine_room(specdec__engine *e)
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
-    room->kept = specdec__engine_keeps(c, room);
+    room->kept = specdec__engine_kept_limit(c, room);
     room->tree = specdec__in_cluster(c) ? room->most : c->tree_size; /* there nodes of several runs are known */
     room->every = c->checkpoint;
 }
 
-/* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
-static specdec__room specdec__engine_own(const specdec__engine *e)
+/* e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never runs. */
+static specdec__room specdec__engine_target_room(const specdec__engine *e)
 {
     static const specdec__room none = {1, 1, 1, 1, 2, 0, 1, 0};
 
     return specdec__engine_drafts(e) ? none : e->room;
 }
 
-/* How many threads lanes need for themselves. */
-static int specdec__engine_lane(const specdec_config *c)
+/* How many threads lanes need besides the target's. */
+static int specdec__engine_lane_threads(const specdec_config *c)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
 
-    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
+    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind &&
+           specdec__engine_draft_threads(c, kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
-/* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
+/* Lays an engine out in an arena, which may only count: all of the engine's memory is taken here. */
 static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -52526,12 +52709,12 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
                              specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
     specdec__engine_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
-    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane(c), &e->nobody, &c->hooks, arena, error);
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
-    specdec__engine_room(e);
-    room = specdec__engine_own(e);
+    specdec__engine_set_room(e);
+    room = specdec__engine_target_room(e);
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room, room.most,
                           arena);
     e->target.checks = 1;
@@ -52542,16 +52725,16 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_masker(e, arena);
-    specdec__engine_texts(e, arena);
-    specdec__engine_kept(e, arena);
-    specdec__engine_show(e);
+    specdec__engine_lay_out_sequences(e, arena);
+    specdec__engine_lay_out_kept(e, arena);
+    specdec__engine_set_views(e);
     if (SPECDEC__PIPE && e->remote)
         e->remote->lay_out(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
-/* The parts of an engine that do not lie in it, so that measuring one takes little stack. */
-static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
+/* Takes the large members of an engine from an arena, so that counting memory needs little stack. */
+static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
@@ -52569,9 +52752,8 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
-/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Without being told,
-   only where the instruction set has kernels for them and sequences as the configuration has them can use bounds:
-   planes take longer to read whole. */
+/* Whether the target's output matrix is stored in planes: 0: no; 1: if it is large; 2: always. By default only where
+   the instruction set has kernels for bounds and config.settings allow bounds, as planes take longer to read whole. */
 static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
@@ -52582,7 +52764,7 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
                : kernels->plane != NULL;
 }
 
-/* Repacked weights, behind everything else. */
+/* Repacks the weights of all models, behind the rest of the block. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_hooks hooks = e->config.hooks;
@@ -52600,7 +52782,7 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     return r;
 }
 
-/* Releases the models that the engine has opened. */
+/* Closes the models that the engine has opened. */
 static void specdec__engine_close(specdec__engine *e)
 {
     while (e->own_count)
@@ -52610,66 +52792,67 @@ static void specdec__engine_close(specdec__engine *e)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>schedule/stop: what is under way on lanes is ended.
+ * >>schedule/stop: runs and drafts of lanes are cancelled.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* The oldest run is no longer on its way. */
-static void specdec__pipe_pop(specdec__pipe *pipe)
+/* Removes the oldest run from the list. */
+static void specdec__pipe_remove_oldest(specdec__pipe *pipe)
 {
     memmove(pipe->runs, pipe->runs + 1, (size_t)--pipe->count * sizeof *pipe->runs);
 }
 
-/* Nothing of a run is wanted. */
-static void specdec__pipe_doom(specdec__pipe *pipe, int at)
+/* Cancels run number `at` of the list, if it is not cancelled yet. */
+static void specdec__pipe_cancel(specdec__pipe *pipe, int at)
 {
     if (!pipe->runs[at].cancelled)
         pipe->kind->cancel(pipe, at);
     pipe->runs[at].cancelled = 1;
 }
 
-/* Ends all runs that are on their way. The view of their text is the engine's again, with nothing behind the text. */
+/* Cancels all runs of the lane and waits until they have returned. The view of their sequence then has no nodes behind
+   its committed tokens, and the engine may use it. */
 static void specdec__pipe_drain(const specdec__engine *e)
 {
     specdec__pipe *pipe = e->pipe;
     specdec__order order;
     int i;
 
-    if (!SPECDEC__PIPE || !pipe || !pipe->text)
+    if (!SPECDEC__PIPE || !pipe || !pipe->sequence)
         return;
     for (i = 0; i < pipe->count; i++)
-        specdec__pipe_doom(pipe, i);
+        specdec__pipe_cancel(pipe, i);
     while (pipe->count) {
-        pipe->kind->look(pipe, SPECDEC__PIPE_BACK);
+        pipe->kind->look(pipe, SPECDEC__PIPE_RETURNED);
         pipe->kind->take(pipe, NULL);
-        specdec__pipe_pop(pipe);
+        specdec__pipe_remove_oldest(pipe);
     }
     memset(&order, 0, sizeof order);
     order.kind = SPECDEC__ORDER_DROP;
     pipe->kind->submit(pipe, &order);
     pipe->kind->look(pipe, SPECDEC__PIPE_IDLE);
-    pipe->text = NULL;
+    pipe->sequence = NULL;
 }
 
-/* Whether a drafter, this one if d is not NULL, goes on while the target makes the step under way. */
+/* Whether a drafter (d, or any if d is NULL) drafts while the target runs the current step. */
 static int specdec__ahead_on(const specdec__engine *e, const specdec__drafter *d)
 {
-    return SPECDEC__OS_THREADS && e->ahead->on && (!d || e->ahead->drafter == d);
+    return SPECDEC__OS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
 }
 
-/* Ends what the lane does. What it has read stays. */
-static void specdec__ahead_halt(specdec__ahead *a, specdec__engine *e)
+/* Cancels the lane's job and waits for its end. Tokens that the drafter has prefilled stay in its cache. */
+static void specdec__ahead_stop(specdec__ahead *a, specdec__engine *e)
 {
     a->lane.kind->stop(&a->lane);
     specdec__lane_cancel(&a->lane);
     specdec__lane_wait(&a->lane);
     a->drafter->kind->move(a->drafter, &e->pool, e->config.threads);
-    a->reads = 0;
+    a->prefills = 0;
 }
 
-/* Nothing that was drafted ahead for a text holds behind more than its first count tokens. */
-static void specdec__ahead_forget(specdec *t, int count)
+/* Drops a sequence's runs and its drafts of the lane; only its first `count` tokens are unchanged. */
+static void specdec__ahead_drop(specdec *t, int count)
 {
     specdec__ahead *a = t->engine->ahead;
 
@@ -52677,9 +52860,9 @@ static void specdec__ahead_forget(specdec *t, int count)
     if (!SPECDEC__OS_THREADS || !a->drafter)
         return;
     if (a->lane.busy)
-        specdec__ahead_halt(a, t->engine);
-    a->drafter->proposals[t->at].stays = 0;
-    if (a->text == t)
+        specdec__ahead_stop(a, t->engine);
+    a->drafter->proposals[t->at].valid_at = 0;
+    if (a->sequence == t)
         a->copied = specdec__min_int(a->copied, count);
 }
 
@@ -52691,7 +52874,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
+/* Drops the target's keys and values of the last of `count` tokens and of all behind it: that token is a root again. */
 static void specdec__engine_reroot(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -52703,13 +52886,14 @@ static void specdec__engine_reroot(specdec *t, int count)
         e->row_of = NULL;
 }
 
-/* Forgets all that was computed for tokens behind the first count. The text itself stays. */
+/* Drops all that was computed for tokens behind the first `count`: keys, values, drafts, states of constraints. The
+   tokens stay. */
 static void specdec__engine_forget(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__ahead_forget(t, count);
+    specdec__ahead_drop(t, count);
     specdec__constrained_forget(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
@@ -52717,13 +52901,15 @@ static void specdec__engine_forget(specdec *t, int count)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* The keys of a sequence that others may share: those of a text, or of one that is kept. */
+/* Keys and tokens of an open or a kept sequence, which other sequences may share. */
 typedef struct specdec__source_keys {
     specdec__view *view;
     const int32_t *tokens; /* (view->length) */
-    int at;                /* its number to drafters: a text's, or behind those of texts */
+    int at;                /* its index to drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
+/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept
+   one. */
 static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
@@ -52734,7 +52920,7 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
     return keys;
 }
 
-/* Drafters share, as far as they have them, the first length tokens of sequence `of` with sequence `at`. */
+/* Lets drafters share the first `length` tokens of sequence `of` with sequence `at`, as far as they have them. */
 static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int length)
 {
     int i;
@@ -52747,28 +52933,28 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     }
 }
 
-/* A text of which nothing is computed, or less, begins with the first length tokens of another sequence: it shares its
-   pages. */
+/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and
+   values. */
 static void specdec__engine_share(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
     specdec__view *view = specdec__engine_keys(e, of).view;
     int i, missing;
 
-    specdec__engine_forget(t, 0); /* also ends what a lane does with the other text */
+    specdec__engine_forget(t, 0); /* also cancels the lane's job for the other sequence */
     if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
-        specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
+        specdec__view_truncate(&t->view, &e->target.kv, 0); /* pages of its sliding window are free already */
     specdec__engine_share_drafts(e, t->at, of, length);
-    for (i = 0; i < e->drafter_count; i++) { /* states that the other one no longer has are computed once more */
+    for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind->heard ? t->view.length - d->kind->heard(d, t->at) : 0;
+        missing = d->kind->followed ? t->view.length - d->kind->followed(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
 }
 
-/* An entry of the table of kept sequences becomes empty. */
+/* Empties entry i of the table of kept sequences. */
 static void specdec__engine_drop_kept(specdec__engine *e, int i)
 {
     int k;
@@ -52779,9 +52965,9 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
             e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
 }
 
-/* An empty entry of the table for a sequence that is to be kept; -1: all of that is kept already. What the sequence
-   begins with is dropped, and so is the oldest entry where none is empty. *shared: keys of a dropped one that others
-   have shared. */
+/* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
+   Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
+   view->shared of a dropped entry. */
 static int specdec__engine_kept_place(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
@@ -52811,8 +52997,8 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
     return empty;
 }
 
-/* Keeps what was computed for a text that ends or is cut: the next one that begins alike need not read it. Children do
-   not: their parents begin as they do. */
+/* Keeps the keys and values of a sequence that ends or is cut, for later sequences that begin with the same tokens.
+   Those of children are not kept, as they begin like their parents. */
 static void specdec__engine_retain(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -52820,7 +53006,7 @@ static void specdec__engine_retain(specdec *t)
 
     if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
-    specdec__ahead_forget(t, t->count);
+    specdec__ahead_drop(t, t->count);
     i = specdec__engine_kept_place(t, &shared);
     if (i < 0)
         return;
@@ -52833,7 +53019,7 @@ static void specdec__engine_retain(specdec *t)
     specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
 }
 
-/* A place in the table becomes an empty text. */
+/* Makes a free place of the table an empty sequence. */
 static void specdec__engine_open(specdec *t)
 {
     t->open = 1;
@@ -52848,10 +53034,10 @@ static void specdec__engine_open(specdec *t)
     memset(&t->stats, 0, sizeof t->stats);
     specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
     specdec__stream_set(t, &t->engine->config.settings, &t->stop);
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
 }
 
-/* Gives back what a text that has ended holds in caches. What drafters remember of it, they do. */
+/* Gives back what an ended sequence holds in caches. Drafters may keep what they learned from it. */
 static void specdec__engine_release(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -52864,14 +53050,14 @@ static void specdec__engine_release(specdec *t)
     specdec__engine_forget(t, 0);
 }
 
-/* A text becomes a free place in the table. */
+/* Makes a sequence's place in the table free. */
 static void specdec__engine_free_slot(specdec *t)
 {
     specdec__engine_release(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
-/* How many forks of a text lie behind its first count tokens, whether their children are open or not. */
+/* How many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
 static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
@@ -52881,7 +53067,8 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a text behind its first count tokens: their children are closed, and theirs. */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's
+   children. */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -52902,7 +53089,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
         t->forced_count = 0;
 }
 
-/* Gives up the stock of a text, and the children that have come of it. */
+/* Drops a sequence's pending tokens (decoded, not returned), and the children forked behind them. */
 static void specdec__engine_discard_pending(specdec *t)
 {
     specdec__engine_drop_children(t, t->handed_out);
@@ -52911,14 +53098,14 @@ static void specdec__engine_discard_pending(specdec *t)
     t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
-/* The same where such children are; else the stock stays. */
+/* As specdec__engine_discard_pending, but only if there are children behind pending tokens. */
 static void specdec__engine_discard_children(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
 }
 
-/* Has a text children? */
+/* Whether a sequence has open children. */
 static int specdec__engine_is_parent(const specdec *t)
 {
     int i, found = 0;
@@ -52928,8 +53115,8 @@ static int specdec__engine_is_parent(const specdec *t)
     return found;
 }
 
-/* Opens an empty text in a free place of a text's engine. NULL: all places are taken, which t->error says. */
-static specdec *specdec__engine_add_text(specdec *t)
+/* Opens an empty sequence in a free place of t's engine. NULL: no place is free; t->error says so. */
+static specdec *specdec__engine_open_free(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -52944,7 +53131,7 @@ static specdec *specdec__engine_add_text(specdec *t)
     return NULL;
 }
 
-/* A copy of a text stands in its constraint where that stands. */
+/* Copies the state of a sequence's constraint to its fork t. */
 static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 {
     const specdec__constrained *c = &of->constrained;
@@ -52961,11 +53148,11 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
-/* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
+/* Opens a copy of a sequence, with its pending tokens. NULL: no place is free; of->error says so. */
 static specdec *specdec__engine_fork(specdec *of)
 {
     const size_t count = (size_t)of->count;
-    specdec *t = specdec__engine_add_text(of);
+    specdec *t = specdec__engine_open_free(of);
 
     if (!t)
         return NULL;
@@ -53005,7 +53192,7 @@ static specdec *specdec__engine_fork(specdec *of)
     return t;
 }
 
-/* A text that is to fork gets its child. Without a free place the text has failed, for now. */
+/* Opens the child of a sequence that is to fork. If no place is free, the sequence fails with MEMORY for now. */
 static void specdec__engine_fork_child(specdec *t)
 {
     specdec *child = specdec__engine_fork(t);
@@ -53026,7 +53213,7 @@ static void specdec__engine_fork_child(specdec *t)
     }
     child->handed_out = child->count;
     child->stop.stopped = 0;
-    specdec__stream_answer(child);
+    specdec__stream_begin_answer(child);
     t->forks++;
     t->fork_places[t->placed++] = t->count;
     t->forced_count = 0;
@@ -53040,8 +53227,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
-static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
+/* Makes a forward pass of n tokens, or (d not NULL) drafts one level behind one token; both leave the caches as they
+   were. */
+static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
@@ -53063,9 +53251,9 @@ static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *
     return result;
 }
 
-/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
-   once the clock has passed `end`. 0 when it fails. */
-static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
+/* Seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other programs may
+   use the processor. One try only once the clock is past `end`. 0: it failed. */
+static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
     int i;
@@ -53077,7 +53265,7 @@ static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int 
     for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
         double start = specdec__os_seconds(), seconds;
 
-        if (specdec__engine_try(e, d, n))
+        if (specdec__engine_try_forward(e, d, n))
             break;
         seconds = specdec__os_seconds() - start;
         least = i && least < seconds ? least : seconds;
@@ -53085,31 +53273,30 @@ static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int 
     return least;
 }
 
-/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
-static void specdec__engine_trial(specdec__engine *e)
+/* Times the steps and drafts of small models before the first sequence is prompted. Needs a clock. */
+static void specdec__engine_time_steps(specdec__engine *e)
 {
-    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
+    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
     size_t bytes = e->target_model->weight_bytes;
     double seconds;
     int i, n;
 
     for (i = 0; i < e->drafter_count; i++)
         bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
-    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
+    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_see(&e->tune->drafters[i].level, seconds);
+        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
+            specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
+        if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
             specdec__tune_step(e->tune, n, seconds, 0);
 }
 
-/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
-   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
-   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
-   on it. */
-static void specdec__engine_measure(specdec__engine *e)
+/* Chooses the faster of two ways to read weights, kernels->reading and ->other, by timing slices of weights alternately
+   with all threads; a slice counts as at most twice the least time. The former is kept unless the latter is clearly
+   faster, and for weights that may lie in caches or are not repacked. Results do not depend on it. */
+static void specdec__engine_time_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
     const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
@@ -53126,7 +53313,7 @@ static void specdec__engine_measure(specdec__engine *e)
     e->target.columns.values = e->target.h;
     for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
         slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
-        slices.at = i / m->layers;
+        slices.index = i / m->layers;
         slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
         specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
@@ -53141,9 +53328,8 @@ static void specdec__engine_measure(specdec__engine *e)
                   better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
-   otherwise. */
-static void specdec__engine_tell_chat(const specdec__engine *e)
+/* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
+static void specdec__engine_log_chat(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__chat *chat = &e->chat;
@@ -53176,7 +53362,7 @@ static void specdec__engine_tell_chat(const specdec__engine *e)
     }
 }
 
-/* Finds the tokens by which texts fork. */
+/* Finds the tokens by which sequences fork. */
 static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
 {
     const specdec__vocab *vocab = &e->target_model->vocab;
@@ -53196,8 +53382,8 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
                  : SPECDEC_OK;
 }
 
-/* Tells the log what the engine is made of. */
-static void specdec__engine_tell(const specdec__engine *e)
+/* Logs the target, the drafters and the engine's sizes. */
+static void specdec__engine_log(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__model *m = e->target_model;
@@ -53216,51 +53402,52 @@ static void specdec__engine_tell(const specdec__engine *e)
                   e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
 
-/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
-static void specdec__engine_keep(specdec__engine *e)
+/* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
+static void specdec__engine_copy_settings(specdec__engine *e)
 {
     specdec__stop_scan stop;
 
     specdec__stream_check(&e->config.settings, &stop, NULL);
-    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
+    specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
 }
 
+/* Starts an engine that is laid out: connects to other ranks, times steps. */
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
     specdec_result result = SPECDEC_OK;
 
-    specdec__engine_keep(e);
+    specdec__engine_copy_settings(e);
     e->verify = specdec__forward;
-    e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
+    e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->sequences[0]);
-    specdec__engine_tell(e);
-    specdec__engine_tell_chat(e);
+    specdec__engine_log(e);
+    specdec__engine_log_chat(e);
     if (SPECDEC__PIPE && e->remote)
         result = e->remote->start(e, error);
     if (!result)
-        specdec__engine_trial(e);
+        specdec__engine_time_steps(e);
     if (!result)
-        specdec__engine_measure(e);
+        specdec__engine_time_reading(e);
     return result;
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/prefill: prompts: what is shared with other sequences, and reading the rest.
+ * >>engine/prefill: prompts: shared with other sequences, or prefilled.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Tells drafters which tokens of a text the target has read in the last step: those from `from` on, whose nodes are
-   path (n), counted from node `first`. row: of those wanted, that of the last of them; -1: it was not wanted. A drafter
-   whose cache has no room left may miss some. */
+/* Calls the drafters' follow for tokens [from, from + n) of a sequence, which the last step has committed. path (n):
+   their nodes, counted from node `first`; row: of the wanted rows, the one of the last token; -1: it was not wanted. A
+   drafter whose cache is full may miss tokens. */
 static specdec_result specdec__engine_follow(specdec *t, int from, int n, int first, const int *path, int row)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__heard heard;
+    specdec__prefilled heard;
     int i;
 
     heard.at = t->at;
@@ -53277,8 +53464,8 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* The same for a batch of a prompt. */
-static specdec_result specdec__engine_hear(void *text, int at, int n)
+/* As specdec__engine_follow, for a batch of a prompt: tokens [at, at + n) of the sequence `text`. */
+static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
@@ -53286,19 +53473,19 @@ static specdec_result specdec__engine_hear(void *text, int at, int n)
     return specdec__engine_follow(t, at, n, 0, NULL, c->wanted[n - 1] ? c->row_count - 1 : -1);
 }
 
-/* Drafters look at a text that is read, or that a step may write to. */
-static void specdec__engine_look(specdec *t)
+/* Calls the drafters' prepare for a sequence that is part of the next step. */
+static void specdec__engine_prepare_drafters(specdec *t)
 {
     const specdec__engine *e = t->engine;
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->look)
-            e->drafters[i].kind->look(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind->prepare)
+            e->drafters[i].kind->prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
-/* Runs tokens[view length, count) through the target, for the rows that are wanted; if that of the last token is among
-   them, it becomes row 0. */
+/* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
+   it becomes row 0. */
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
@@ -53307,8 +53494,8 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     specdec_result result;
 
     specdec__pipe_drain(e);
-    specdec__engine_look(t);
-    heard.hear = specdec__engine_hear;
+    specdec__engine_prepare_drafters(t);
+    heard.hear = specdec__engine_follow_batch;
     heard.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
@@ -53322,10 +53509,9 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
-   was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
-   shares. */
-static int specdec__engine_longest(specdec *t, int from, int end, int least, int *length)
+/* The sequence with index in [from, end) that begins with most of t's tokens, at least `least`; -1: none does. *length:
+   how many. Of equals it is one that was shared before, so that all share one; of those the one used last. */
+static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
     uint64_t used = 0;
@@ -53346,18 +53532,18 @@ static int specdec__engine_longest(specdec *t, int from, int end, int least, int
     return best;
 }
 
-/* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
-   What is kept counts as used, too, where an open one has more. */
+/* Shares the beginning of another sequence, open or kept, if it has more of t's tokens than were computed for t. The
+   kept one counts as used, even where an open one has more. */
 static void specdec__engine_adopt(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
+    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
     int length, kept_length, open, kept;
 
     if (!SPECDEC__SEQUENCES)
         return;
-    open = specdec__engine_longest(t, 0, views, least, &length);
-    kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
+    open = specdec__engine_longest_shared(t, 0, views, least, &length);
+    kept = specdec__engine_longest_shared(t, views, views + e->room.kept, least, &kept_length);
     if (kept >= 0)
         specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
@@ -53369,16 +53555,16 @@ static void specdec__engine_adopt(specdec *t)
     }
 }
 
-/* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
-   it are wanted at once. */
-static specdec_result specdec__engine_read(specdec *t, int before, const specdec__rows *wanted)
+/* Prefills a prompt behind the first `before` tokens. Where the engine has several sequences, the steps will do it,
+   unless rows are wanted. */
+static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__rows *wanted)
 {
     specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
 
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
     if (t->engine->room.views > 1 && !wanted) {
-        specdec__engine_reroot(t, t->count); /* if nothing was appended, its row is given up, too */
+        specdec__engine_reroot(t, t->count); /* drops the last row, too, if nothing was appended */
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
@@ -53390,16 +53576,16 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
-   is to be run again, for its logits. */
-static void specdec__engine_cut(specdec *t, int keep, int follow)
+/* Drops what was computed for the tokens behind the first `keep`. follow: 1: tokens follow; 0: none, and the last one
+   is to be run again for its logits. */
+static void specdec__engine_truncate(specdec *t, int keep, int follow)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+    if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_retain(t);
-    specdec__ahead_forget(t, keep);
+    specdec__ahead_drop(t, keep);
     specdec__constrained_forget(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
@@ -53407,10 +53593,9 @@ static void specdec__engine_cut(specdec *t, int keep, int follow)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
 }
 
-/* Puts tokens[count] in the place of those behind the first `keep`, which were handed out, and runs them; they may lie
-   behind the sequence. What is replaced, and what is in stock, is given up when that has succeeded. On failure all is
-   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall
-   go. */
+/* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
+   may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
+   sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {
@@ -53422,12 +53607,12 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     if (result)
         return result;
     if (replaced)
-        specdec__engine_cut(t, keep, count);
+        specdec__engine_truncate(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
     specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, replaced, count);
     t->count = keep + count;
-    result = specdec__engine_read(t, keep, count ? wanted : NULL);
+    result = specdec__engine_prefill_or_defer(t, keep, count ? wanted : NULL);
     if (result) {
         specdec__engine_forget(t, keep);
         specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
@@ -53441,7 +53626,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
         t->logprobs[i] = 1;
     specdec__engine_drop_children(t, 0);
     t->forks = 0;
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     t->failed = SPECDEC_OK;
     t->stats.prompt_tokens += count;
     t->stats.prompt_seconds += specdec__os_seconds() - start;
@@ -53449,7 +53634,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     return SPECDEC_OK;
 }
 
-/* The same behind all that was handed out. */
+/* Appends tokens[count] to what was returned, and prefills them. */
 static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
 {
     return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
@@ -53458,14 +53643,15 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>engine/slide: a full context slides.
+ * >>engine/slide: a full sequence slides: older tokens are removed.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* How many tokens a full text lets go: the older half of those behind the first ones, which stay. 0: it ends. Once a
-   call, so that one that finds nothing to hand out ends, too. What children of a text begin with stays. */
-static int specdec__engine_slides(const specdec *t)
+/* How many tokens a full sequence removes: the older half of those behind the first settings.slide tokens, which stay.
+   0: it does not slide. A sequence slides once a call at most, so that a call which can return nothing ends. Parents do
+   not slide, as children share their beginning. */
+static int specdec__engine_slide_count(const specdec *t)
 {
     const int others = t->context - t->settings.slide;
 
@@ -53475,11 +53661,12 @@ static int specdec__engine_slides(const specdec *t)
     return others / 2;
 }
 
-/* Moves the places of forks to the end, or those before the text slid back. */
+/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides
+   back. */
 static void specdec__engine_save_forks(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
-    int32_t *end = t->fork_places + specdec__stream_places(&t->engine->config, t->room) - count;
+    int32_t *end = t->fork_places + specdec__stream_fork_limit(&t->engine->config, t->room) - count;
 
     if (count)
         memmove(back ? t->fork_places : end, back ? end : t->fork_places, (size_t)count * sizeof *end);
@@ -53487,8 +53674,8 @@ static void specdec__engine_save_forks(specdec *t, int back)
     t->placed = back ? count : 0;
 }
 
-/* Notes where a text stands in its constraint: what has slid out of it still counts. */
-static void specdec__engine_anchor(specdec *t)
+/* Stores the state of the constraint behind all tokens, so that tokens which slide out still count. */
+static void specdec__engine_anchor_constraint(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
 
@@ -53498,8 +53685,8 @@ static void specdec__engine_anchor(specdec *t)
     c->state[1] = c->state[0];
 }
 
-/* A text that has slid, or slid back, goes on from there. */
-static void specdec__engine_resume(specdec *t)
+/* Lets the constraint of a sequence that has slid, or slid back, continue from its stored state. */
+static void specdec__engine_resume_constraint(specdec *t)
 {
     if (!specdec__constrained_is(&t->constrained))
         return;
@@ -53508,34 +53695,34 @@ static void specdec__engine_resume(specdec *t)
     t->closed_at = 0;
 }
 
-/* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
-   these tokens. */
+/* Removes `gone` tokens behind the first settings.slide ones. All keys behind these are computed again, as for a
+   prompt: so the sequence continues as one that was prompted with the tokens which are left. */
 static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
-    specdec__engine_anchor(t);
+    specdec__engine_anchor_constraint(t);
     specdec__engine_forget(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
     t->before.slid = t->slid;
     memcpy(t->tokens + t->room, t->tokens + keep, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_turn(t, keep, gone, t->count - keep - gone);
+    specdec__stream_rotate_tokens(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
-    specdec__engine_resume(t);
+    specdec__engine_resume_constraint(t);
     t->stats.slid += gone;
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    specdec__engine_save_forks(t, 0); /* the forks were, wherever their places are now */
+    specdec__engine_save_forks(t, 0); /* forks count as before, though their tokens moved */
     t->from_row = t->engine->room.views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
 }
 
-/* The call in which a text has slid fails: the text becomes what it was. What was written since is forgotten, and so
-   are log-probabilities in whose places it was written. */
+/* Undoes a slide, as its call has failed. Tokens decoded since are dropped, and so are log-probabilities that they have
+   overwritten. */
 static void specdec__engine_unslide(specdec *t)
 {
     const int gone = t->before.count, keep = t->settings.slide;
@@ -53549,11 +53736,11 @@ static void specdec__engine_unslide(specdec *t)
         t->logprobs[i] = 1;
     t->count = t->handed_out = t->context;
     memcpy(t->tokens + t->context - gone, t->tokens + t->room, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_turn(t, keep, t->context - keep - gone, gone);
+    specdec__stream_rotate_tokens(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
     specdec__engine_save_forks(t, 1);
-    specdec__engine_resume(t);
+    specdec__engine_resume_constraint(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }
@@ -53566,8 +53753,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What went wrong with a text in a step: the next call on it tells. */
-static void specdec__engine_drop(specdec *t, specdec_result result)
+/* Takes a sequence out of the step with an error, which the next call on the sequence returns. */
+static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_drain(t->engine);
     specdec__view_unreserve(&t->view, &t->engine->target.kv);
@@ -53576,131 +53763,132 @@ static void specdec__engine_drop(specdec *t, specdec_result result)
         SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Whether a pending cancellation keeps a text from taking part. */
+/* Whether specdec_cancel was called for a sequence: then it has failed with CANCELLED. */
 static int specdec__engine_cancelled(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
         return 0;
-    specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CANCELLED, "cancelled"));
+    specdec__engine_fail_sequence(t, specdec__fail(&t->error, SPECDEC_ERROR_CANCELLED, "cancelled"));
     return 1;
 }
 
-/* Tokens that have to be read before the last one can be a root. A text with runs on their way has been read. */
+/* How many tokens have to be prefilled before the last one can be the root of a tree. 0 for a sequence that has runs on
+   their way. */
 static int specdec__engine_pending(const specdec *t)
 {
     const specdec__pipe *pipe = t->engine->pipe;
 
-    return SPECDEC__PIPE && pipe && pipe->text == t ? 0 : t->count - 1 - t->view.length;
+    return SPECDEC__PIPE && pipe && pipe->sequence == t ? 0 : t->count - 1 - t->view.length;
 }
 
-/* Makes a text ready for a step: a fork that it owes is made first. Returns 0 when it takes no part: it was not
-   prompted, has ended or failed, or what it writes is not taken. Children run on; as perhaps nobody asks what went
-   wrong with them, they try again when there was no room. */
+/* Prepares a sequence for a step; a pending fork is made first. Returns 0 if the sequence takes no part: it has no
+   prompt, has ended or failed, or has enough pending tokens. Children decode whether their tokens are taken or not, and
+   try again after an error of memory, as no caller may ask for that error. */
 static int specdec__engine_make_ready(specdec *t)
 {
     if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_FULL))
         t->failed = SPECDEC_OK;
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
-        (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
+        (t->count - t->handed_out >= SPECDEC__PENDING_TOKENS && !t->parent))
         return 0;
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     return !t->failed;
 }
 
-/* Nodes of a step, at most. */
-static int specdec__engine_most(const specdec__engine *e)
+/* Nodes of all trees of a step, at most. */
+static int specdec__engine_node_limit(const specdec__engine *e)
 {
     return specdec__min_int(SPECDEC__MAX_TREE, e->target.most);
 }
 
-/* Makes up the step: t, if not NULL, then all others that have something to do, as many as it has nodes for. Whoever
-   finds no room is the first in the next one. */
-static void specdec__engine_gather(specdec__engine *e, specdec *t)
+/* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the
+   limit of nodes. The first one that has to be left out is asked first in the next step. */
+static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
 {
-    const int views = e->room.views, first = e->turn;
+    const int views = e->room.views, first = e->first_asked;
     int i;
 
-    e->member_count = e->roots = e->reading = 0;
-    e->turn = views > 1 ? (first + 1) % views : 0;
+    e->member_count = e->roots = e->prefill_nodes = 0;
+    e->first_asked = views > 1 ? (first + 1) % views : 0;
     for (i = t ? -1 : 0; i < views; i++) {
         specdec *x = i < 0 ? t : &e->sequences[(first + i) % views];
 
         if ((x == t && i >= 0) || !specdec__engine_make_ready(x) || specdec__engine_cancelled(x))
             continue;
-        if (e->member_count == specdec__engine_most(e)) {
-            e->turn = x->at;
+        if (e->member_count == specdec__engine_node_limit(e)) {
+            e->first_asked = x->at;
             return;
         }
         if (x->from_row)
             specdec__engine_reroot(x, x->count);
-        x->from_row = x->lead = 0;
-        specdec__engine_look(x);
+        x->from_row = x->prefill_count = 0;
+        specdec__engine_prepare_drafters(x);
         e->roots += specdec__engine_pending(x) == 0;
         e->members[e->member_count++] = x;
     }
 }
 
-/* What of prompts a step may read: all that fits, while nobody writes; else what the configuration says, or what was
-   seen to make a step not much longer. */
-static void specdec__engine_slice(specdec__engine *e, specdec__tune_slice *slice)
+/* How many tokens of prompts a step may prefill: all that fit while no sequence decodes; else config.prefill_chunk, or
+   as many as keep the step's time near that of a step without (`tune`). */
+static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_prefill *slice)
 {
     slice->row = 1;
     slice->key = 0;
     slice->root = 0;
-    slice->left = slice->most = !e->roots ? e->config.batch : e->config.prefill_chunk;
+    slice->budget = slice->most_tokens = !e->roots ? e->config.batch : e->config.prefill_chunk;
     e->tune->load.rows = e->tune->load.keys = 0;
-    e->spare = -1;
+    e->spare_seconds = -1;
     if (e->roots && !e->config.prefill_chunk) {
-        slice->most = 0; /* the first step of those who write shows what it takes without prompts */
+        slice->most_tokens = 0; /* the first step in which sequences decode is measured without prompts */
         if (e->tune->load.nodes)
-            specdec__tune_cut(e->tune, e->roots, slice);
+            specdec__tune_prefill_limits(e->tune, e->roots, slice);
     }
 }
 
-/* Shares out the nodes that read prompts. A prompt that is read to its end has its root in the same step, if there is a
-   node for it; a text that gets none waits for the next step. */
-static void specdec__engine_lead(specdec__engine *e)
+/* Shares out the nodes that prefill prompts. A prompt that is prefilled to its end has its root in the same step if a
+   node is left. Members that get no node wait for the next step. */
+static void specdec__engine_share_prefill(specdec__engine *e)
 {
-    const int beside = e->roots; /* those who wait for what is read */
+    const int beside = e->roots; /* sequences that decode, and wait for the prompts */
     specdec__tune_load *load = &e->tune->load;
-    int room = (beside ? specdec__engine_most(e) : e->target.most) - beside, i, kept = 0;
-    specdec__tune_slice slice;
+    int room = (beside ? specdec__engine_node_limit(e) : e->target.most) - beside, i, kept = 0;
+    specdec__tune_prefill slice;
 
-    specdec__engine_slice(e, &slice);
+    specdec__engine_prefill_limits(e, &slice);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const int pending = specdec__engine_pending(t);
 
         const int wanted = pending ? pending + slice.root : 0;
-        const int taken = specdec__tune_take(load, &slice, specdec__min_int(wanted, room), t->view.length);
+        const int taken = specdec__tune_admit(load, &slice, specdec__min_int(wanted, room), t->view.length);
 
-        t->loads = beside ? taken : 0;
-        t->lead = specdec__min_int(taken, pending);
-        t->writes = !pending || (taken == wanted && t->lead < room);
-        room -= t->lead + (pending && t->writes);
-        e->roots += pending && t->writes;
-        e->reading += t->lead;
-        if (t->lead || t->writes)
+        t->load_count = beside ? taken : 0;
+        t->prefill_count = specdec__min_int(taken, pending);
+        t->decodes = !pending || (taken == wanted && t->prefill_count < room);
+        room -= t->prefill_count + (pending && t->decodes);
+        e->roots += pending && t->decodes;
+        e->prefill_nodes += t->prefill_count;
+        if (t->prefill_count || t->decodes)
             e->members[kept++] = t;
     }
-    e->waiting = e->member_count - kept;
+    e->waiting_count = e->member_count - kept;
     e->member_count = kept;
     if (slice.root)
-        e->spare = slice.left > 0 ? slice.left : 0;
+        e->spare_seconds = slice.budget > 0 ? slice.budget : 0;
     if (!beside)
         load->rows = load->keys = 0;
 }
 
-/* A text leaves the step that is being made up. */
-static void specdec__engine_leave(specdec__engine *e, const specdec *t)
+/* Subtracts a member's nodes from the totals of the step, when it is taken out. */
+static void specdec__engine_remove_member(specdec__engine *e, const specdec *t)
 {
     int i;
 
-    e->roots -= t->writes;
-    e->reading -= t->lead;
-    e->tune->load.rows -= t->loads;
-    for (i = 0; i < t->loads; i++)
+    e->roots -= t->decodes;
+    e->prefill_nodes -= t->prefill_count;
+    e->tune->load.rows -= t->load_count;
+    for (i = 0; i < t->load_count; i++)
         e->tune->load.keys -= t->view.length + i;
 }
 
@@ -53712,8 +53900,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether a step may speculate behind a text, and on what. times: of a step with so many nodes; base: those that it has
-   anyway, and for other texts; others: tokens that these get; spent: seconds of drafting for them. */
+/* Sets the plan for a sequence's tree: its limit, and the step's times by its nodes. times (nodes): seconds of a step;
+   base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other sequences;
+   spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate. */
 static int specdec__engine_plan(const specdec *t, const double *times, int base, double others, double spent,
                                 specdec__plan *plan)
 {
@@ -53721,30 +53910,31 @@ static int specdec__engine_plan(const specdec *t, const double *times, int base,
     int i;
 
     plan->fixed = specdec__engine_fixed(e);
-    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size, specdec__engine_most(e) - base + 1);
-    plan->others = others;
+    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size,
+                                  specdec__engine_node_limit(e) - base + 1);
+    plan->other_tokens = others;
     if (e->config.drafting == SPECDEC_DRAFT_OFF || t->context - t->count <= e->config.tree_depth ||
         plan->most < (plan->fixed ? e->shape.n : 2) || !(times[1] > 0 || plan->fixed))
-        return 0; /* the first step tells what plain decoding costs */
+        return 0; /* the first step measures a plain step */
     for (i = 0; i <= plan->most; i++)
         plan->times[i] = plan->fixed ? 1 : i ? times[base + i - 1] + spent : 0; /* fixed: whatever they cost */
-    plan->plain = plan->rate = (1 + others) / plan->times[1];
+    plan->plain_rate = plan->rate = (1 + others) / plan->times[1];
     return 1;
 }
 
-/* Seconds that a drafter needs to catch up with the text; before it was seen reading, by what the target took. */
-static double specdec__engine_reading(const specdec *t, int drafter, int behind)
+/* Seconds that a drafter needs to prefill `behind` tokens: measured, or estimated from the target's prefilling. */
+static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
     double each = known->reading.seconds;
 
     if (!(each > 0) && t->stats.prompt_tokens)
         each = known->cost * t->stats.prompt_seconds / (double)t->stats.prompt_tokens;
-    return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
+    return behind > SPECDEC__TUNE_CATCH_UP ? behind * each : 0;
 }
 
-/* Decides on the tree that a drafter with a price shall fill; when its trees grow, on whether it shall grow one.
-   Returns 0 when it is not asked. */
+/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
+   if the drafter is not asked in this step. */
 static int specdec__engine_shape(const specdec *t, int drafter, int behind, specdec__plan *plan)
 {
     const specdec__engine *e = t->engine;
@@ -53757,7 +53947,8 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
         memcpy(p->tree.ranks, e->shape.ranks, bytes);
         p->tree.n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan, specdec__engine_reading(t, drafter, behind));
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan,
+                                   specdec__engine_catch_up_seconds(t, drafter, behind));
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
             p->tree.n = 1;
         if (p->tree.n > 1)
@@ -53766,9 +53957,10 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
     return p->tree.n > 1;
 }
 
-/* How many candidates pay best, and the rate they promise. worth[most] becomes the best probabilities, falling. */
-static int specdec__engine_width(const specdec__proposal *p, const specdec__plan *plan, double drafting, double *worth,
-                                 int *held, double *rate)
+/* How many draft tokens give the best rate (*rate, tokens a second); drafting: seconds spent. worth[most] becomes the
+   probabilities of the most probable *held ones, falling. */
+static int specdec__engine_best_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
+                                      double *worth, int *held, double *rate)
 {
     int i;
 
@@ -53778,16 +53970,16 @@ static int specdec__engine_width(const specdec__proposal *p, const specdec__plan
     return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
 }
 
-/* Chooses the candidates of the newest level that are extended next: those of whose children, should they fare as
-   children have so far, at least the first would be verified. None, when that level would not pay; drafting: seconds of
-   drafting so far; level: one level more. Returns how many, at most `room`. */
-static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_drafter *t, const specdec__plan *plan,
-                                  double drafting, double level, int room)
+/* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
+   acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
+   far; level: seconds of the next level. Returns how many, at most `room`. */
+static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__tune_drafter *t,
+                                           const specdec__plan *plan, double drafting, double level, int room)
 {
     double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
-    specdec__engine_width(p, plan, drafting, worth, &held, &now);
+    specdec__engine_best_count(p, plan, drafting, worth, &held, &now);
     specdec__tune_acceptance(t, chance);
     for (i = p->level; i < p->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !p->extended[i] && p->probability[i] > 0; k++)
@@ -53803,18 +53995,21 @@ static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_draf
     return count;
 }
 
-/* Candidates that may still be extended at once. What stays of a tree is not counted among those of a step. */
-static int specdec__engine_branches(const specdec__engine *e, const specdec__proposal *p)
+/* How many draft tokens may still be extended. Those of a tree kept from an earlier step do not count against the
+   limit. */
+static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
 {
-    return p->stays ? specdec__min_int(e->config.tree_size, e->room.most - p->ran) : e->config.tree_size - 1 - p->ran;
+    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.most - p->extended_count)
+                       : e->config.tree_size - 1 - p->extended_count;
 }
 
-/* Keeps of a tree's candidates, whose paths' probabilities are known, the most probable ones, as many as pay best. */
-static specdec_result specdec__engine_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
-                                           double drafting, double *rate)
+/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as p->kept. p->probability holds the
+   probabilities of the paths. */
+static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
+                                                double drafting, double *rate)
 {
     double worth[SPECDEC__MAX_TREE];
-    int held, n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
+    int held, n = specdec__engine_best_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
     result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
@@ -53822,9 +54017,9 @@ static specdec_result specdec__engine_best(specdec *t, specdec__proposal *p, con
     return result;
 }
 
-/* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
-   candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by
-   the rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
+/* Drafts a tree level by level as long as the expected rate rises, and keeps its most probable nodes. EAGLE-2 (Li et
+   al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of Sequoia (Chen
+   et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: d, the levels drafted. */
 static specdec_result specdec__engine_grow(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                            double *rate)
 {
@@ -53833,7 +54028,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
-    const int stays = p->stays != 0, deepest = p->levels - 1;
+    const int stays = p->valid_at != 0, deepest = p->levels - 1;
     double drafting = 0, level = first;
     int count = 1;
     specdec_result result;
@@ -53844,19 +54039,20 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
         specdec__tune_paths(known, p, p->level, deepest);
         if (stays || *levels) /* else it is the root */
-            count = specdec__engine_branch(p, known, plan, drafting, level, specdec__engine_branches(e, p));
+            count = specdec__engine_choose_extended(p, known, plan, drafting, level, specdec__engine_extendable(e, p));
         if (!count || *levels == deepest + stays)
             break;
         p->level = p->tree.n;
         result = d->kind->extend(d, p, count, &t->error);
         if (result)
             return result;
-        p->ran += p->chosen[0] ? count : 0;
+        p->extended_count += p->chosen[0] ? count : 0;
     }
-    return specdec__engine_best(t, p, plan, drafting, rate);
+    return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter fill its tree, and keeps all of it; of a tree that the drafter chose, what pays. */
+/* Lets a drafter fill its tree. The whole tree is kept; of a tree whose shape the drafter chose, the nodes with the
+   best rate. */
 static specdec_result specdec__engine_fill(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                            double *rate)
 {
@@ -53875,37 +54071,38 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     }
     specdec_tree_depth(&p->tree, p->depth);
     specdec__tune_paths(&t->engine->tune->drafters[drafter], p, 1, p->levels);
-    return specdec__engine_best(t, p, plan, 0, rate);
+    return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
-/* How much of what it is behind a drafter may read in this step, so that other texts need not wait long for it. */
-static int specdec__engine_readable(specdec *t, int drafter, int behind)
+/* How many of the `behind` tokens a drafter may prefill in this step, so that other sequences do not wait long. */
+static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double level = specdec__tune_level(known, specdec__tune_plain(e->tune));
     const double each = known->reading.seconds > 0 ? known->reading.seconds : level / 10;
-    double left = e->spare - level;
+    double left = e->spare_seconds - level;
     int tokens = specdec__min_int(behind, e->config.batch);
 
-    if (e->member_count == 1 || behind <= SPECDEC__TUNE_BEHIND)
+    if (e->member_count == 1 || behind <= SPECDEC__TUNE_CATCH_UP)
         return behind;
-    if (e->spare < 0 || !(each > 0))
+    if (e->spare_seconds < 0 || !(each > 0))
         return tokens;
     if (!(known->reading.seconds > 0))
-        tokens = specdec__min_int(tokens, SPECDEC__TUNE_BEHIND);
+        tokens = specdec__min_int(tokens, SPECDEC__TUNE_CATCH_UP);
     if (left < tokens * each)
         tokens = left > 0 ? (int)(left / each) : 0;
-    if (!tokens && !(e->tune->load.rows > 0)) /* else it would wait for ever */
-        tokens = SPECDEC__TUNE_BEHIND;
+    if (!tokens && !(e->tune->load.rows > 0)) /* else the drafter would wait for ever */
+        tokens = SPECDEC__TUNE_CATCH_UP;
     left -= tokens * each;
     if (tokens)
-        e->spare = left > 0 ? left : 0;
+        e->spare_seconds = left > 0 ? left : 0;
     return tokens;
 }
 
-/* Lets a drafter that has much to read read a part of it. */
-static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behind, int tokens)
+/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this
+   step. */
+static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;
     specdec__tune_drafter *known = &e->tune->drafters[drafter];
@@ -53921,7 +54118,7 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
         return result;
     seconds = specdec__os_seconds() - start;
     level = specdec__tune_level(known, specdec__tune_plain(e->tune));
-    specdec__tune_see(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    specdec__tune_add_time(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 
@@ -53933,7 +54130,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Candidate i joins chosen[count], at most `most` of the likeliest, if it is one of them. Returns how many they are. */
+/* Inserts draft token i into chosen[count], the `most` most probable ones, falling. Returns the new count. */
 static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, int count, int most, int i)
 {
     const float probability = p->probability[i];
@@ -53947,34 +54144,35 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
     return count;
 }
 
-/* Whether a candidate can be extended now. */
-static int specdec__ahead_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+/* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
+static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__PIPE || !d->kind->knows || d->kind->knows(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind->can_extend || d->kind->can_extend(d, p, candidate);
 }
 
-/* Chooses what is extended next: the likeliest candidate, and up to three that are at least half as likely. None: what
-   is left is below the cutoff, or there is no room. now: of what can be extended now. Returns how many. */
+/* Chooses the draft tokens that are extended next, into p->chosen: the most probable one, and up to three that are at
+   least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
+   or the tree is full. */
 static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, int now)
 {
-    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - p->ran),
+    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - p->extended_count),
                                       (p->tree.capacity - p->tree.n) / SPECDEC__OFFERS);
     int i, count = 0;
 
     if (!p->extended[0]) {
         p->chosen[0] = 0;
-        return !now || specdec__ahead_knows(a->drafter, p, 0);
+        return !now || specdec__ahead_can_extend(a->drafter, p, 0);
     }
     for (i = 1; i < p->tree.n; i++)
         if (!p->extended[i] && p->depth[i] < a->levels && p->probability[i] >= a->cutoff &&
-            (!now || specdec__ahead_knows(a->drafter, p, i)))
+            (!now || specdec__ahead_can_extend(a->drafter, p, i)))
             count = specdec__ahead_insert(p, p->chosen, count, most, i);
     while (count > 1 && 2 * p->probability[p->chosen[count - 1]] < p->probability[p->chosen[0]])
         count--;
     return count;
 }
 
-/* Extends the chosen candidates of a tree, which is that of a's text or its copy. */
+/* Extends the chosen draft tokens of p, which is the proposal of a->sequence or the lane's copy of it. */
 static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal *p, const specdec__tune_drafter *known,
                                             int count, specdec_error *error)
 {
@@ -53983,14 +54181,14 @@ static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal
 
     if (result)
         return result;
-    p->ran += root ? 0 : count;
+    p->extended_count += root ? 0 : count;
     specdec__tune_paths(known, p, from, a->levels);
-    a->cutoff *= SPECDEC__AHEAD_RECOVERY;
+    a->cutoff *= SPECDEC__AHEAD_CUTOFF_GROWTH;
     return SPECDEC_OK;
 }
 
-/* The lane's job during a step: it goes on from the most promising leaves, a few at a time. */
-static void specdec__ahead_work(void *argument)
+/* The lane's job during a step: extends the most probable draft tokens, a few at a time, until it is stopped. */
+static void specdec__ahead_draft_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
     specdec__proposal *p = &a->p;
@@ -53998,61 +54196,61 @@ static void specdec__ahead_work(void *argument)
 
     while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose(a, p, 1)) > 0) {
         const int root = p->chosen[0] == 0;
-        specdec__flight *flight = &a->flights[(a->flight + 1) % 2];
+        specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
 
         memcpy(flight->chosen, p->chosen, (size_t)count * sizeof *p->chosen);
         flight->count = count;
-        flight->known = p->tree.n;
+        flight->nodes = p->tree.n;
         flight->begun = specdec__os_seconds();
-        SPECDEC__STORE(&a->flight, a->flight + 1);
+        SPECDEC__STORE(&a->flight_count, a->flight_count + 1);
         SPECDEC__PAUSE();
-        a->result = specdec__ahead_extend(a, p, &a->known, count, &a->error);
+        a->result = specdec__ahead_extend(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
-            specdec__tune_see(&a->run, specdec__os_seconds() - flight->begun);
+            specdec__tune_add_time(&a->run_time, specdec__os_seconds() - flight->begun);
     }
 }
 
-/* The lane's job when there is much text that the drafter has not read. */
-static void specdec__ahead_read(void *argument)
+/* The lane's job when the drafter is many tokens behind: prefills them. */
+static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
 
     a->result = a->drafter->kind->read(a->drafter, &a->p, a->p.count, &a->error);
 }
 
-/* While the target runs, the lane goes on with the tree of a text, or reads the text first. */
+/* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
 static void specdec__ahead_begin(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = &a->drafter->proposals[t->at];
 
-    if (a->reads)
+    if (a->prefills)
         return;
-    if (a->text != t)
+    if (a->sequence != t)
         a->copied = 0;
-    a->text = t;
+    a->sequence = t;
     memcpy(a->tokens + a->copied, t->tokens + a->copied, (size_t)(t->count - a->copied) * sizeof *a->tokens);
     a->copied = t->count;
     a->p = *p;
     a->p.text = a->tokens;
-    a->known = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_paths(&a->known, &a->p, 1, a->levels);
-    a->cutoff = a->base;
+    a->acceptance = e->tune->drafters[a->drafter - e->drafters];
+    specdec__tune_paths(&a->acceptance, &a->p, 1, a->levels);
+    a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
-    a->flight = 0;
-    a->usual = a->run.seconds;
+    a->flight_count = 0;
+    a->usual_seconds = a->run_time.seconds;
     a->flights[0].count = 0;
-    a->flights[0].known = p->tree.n;
-    a->reads = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_BEHIND;
+    a->flights[0].nodes = p->tree.n;
+    a->prefills = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
     a->drafter->kind->move(a->drafter, &a->lane.team, a->threads);
-    specdec__lane_submit(&a->lane, a->reads ? specdec__ahead_read : specdec__ahead_work, a);
+    specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
-/* Follows tokens[count] from the root of a tree whose candidates hold `held`. path (count): the candidates. Returns how
-   many there are. */
+/* Follows tokens[count] from the root of a tree whose nodes have the tokens `held`. path (count): the nodes. Returns
+   how many of the tokens were found. */
 static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
                                int32_t *path)
 {
@@ -54068,19 +54266,19 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
     return i;
 }
 
-/* Whether what the lane runs just now cannot belong to the text any more, which goes on with tokens[count]; or would be
-   there sooner if all threads began it anew, for which `anew` seconds are needed. */
-static int specdec__ahead_unwanted(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
-                                 double anew)
+/* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
+   target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
+static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
+                                     double anew)
 {
-    const specdec__flight *flight = &a->flights[SPECDEC__LOAD(&a->flight) % 2];
-    specdec_tree tree = p->tree; /* as it was when the step began: the lane's has grown */
+    const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
+    specdec_tree tree = p->tree; /* its arrays are the lane's; n is the size when the step began */
     int32_t path[SPECDEC__MAX_TREE + 1];
     int length, at, i, k;
 
-    if (flight->count && a->usual > 0 && flight->begun + a->usual > specdec__os_seconds() + anew)
+    if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
-    tree.n = flight->known;
+    tree.n = flight->nodes;
     length = specdec__ahead_path(&tree, p->tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
     if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
@@ -54094,8 +54292,8 @@ static int specdec__ahead_unwanted(specdec__ahead *a, const specdec__proposal *p
     return 1;
 }
 
-/* The target has written tokens[count], the last ones of the text. What was drafted behind them stays, with what the
-   drafter has read of them; the rest is dropped. */
+/* Moves the drafter's root to the last of tokens[count], which the target has just decoded. Draft tokens behind it are
+   kept, all others are dropped. */
 static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
 {
     specdec__ahead *a = t->engine->ahead;
@@ -54104,20 +54302,20 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     int32_t path[SPECDEC__MAX_TREE + 1];
     const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, count, path);
 
-    p->stays = 0;
+    p->valid_at = 0;
     if (length == count && p->extended[path[length - 1]] && d->kind->behind(d, t->at, t->count) <= count) {
         d->kind->keep(d, p, path[length - 1]);
-        p->stays = t->count;
-        a->base = SPECDEC__AHEAD_CUTOFF;
+        p->valid_at = t->count;
+        a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
         if (p->extended[0] && d->kind->commit)
             d->kind->commit(d, p, path, length);
-        a->base *= a->base > SPECDEC__AHEAD_LEAST ? SPECDEC__AHEAD_DECAY : 1;
+        a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
 
-/* The target has written tokens[count]. What the lane has drafted behind them stays, the rest is dropped. A run that is
-   under way ends at its next barrier, if nothing of it can stay. */
+/* Ends the lane's job of a step, once the target has decoded tokens[count]: waits for the current draft run, or cancels
+   it if it is useless, and keeps the draft tokens behind the last one. */
 static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
@@ -54127,25 +54325,26 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     const double plain = specdec__tune_plain(e->tune);
     double start;
 
-    if (a->reads)
+    if (a->prefills)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_unwanted(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
+    if (specdec__ahead_is_useless(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
     t->stats.beside_seconds += specdec__os_seconds() - start;
     d->kind->move(d, &e->pool, e->config.threads);
-    p->stays = 0;
+    p->valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
     p->tree.n = a->p.tree.n;
-    p->ran = a->p.ran;
+    p->extended_count = a->p.extended_count;
     specdec__ahead_settle(t, tokens, count);
 }
 
-/* What the lane's drafter proposes: what stays of its tree, with what is worth waiting for. Nothing while it reads. */
-static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan *plan)
+/* The asynchronous drafter's part of a sequence's tree: the draft tokens kept from the last step, and further levels as
+   long as they pay. Nothing while the lane prefills. */
+static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -54156,13 +54355,13 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
     specdec_result result;
     int levels, behind;
 
-    if (a->reads && specdec__lane_runs(&a->lane))
+    if (a->prefills && specdec__lane_runs(&a->lane))
         return SPECDEC_OK;
-    if (a->reads)
-        specdec__ahead_halt(a, e);
-    behind = p->stays ? 0 : d->kind->behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_BEHIND || (!p->stays && !specdec__engine_shape(t, drafter, behind, plan))) {
-        p->tree.n = p->stays ? p->tree.n : 1;
+    if (a->prefills)
+        specdec__ahead_stop(a, e);
+    behind = p->valid_at ? 0 : d->kind->behind(d, t->at, t->count);
+    if (behind > SPECDEC__TUNE_CATCH_UP || (!p->valid_at && !specdec__engine_shape(t, drafter, behind, plan))) {
+        p->tree.n = p->valid_at ? p->tree.n : 1;
         return SPECDEC_OK;
     }
     result = specdec__engine_grow(t, drafter, plan, &levels, &rate);
@@ -54174,128 +54373,132 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
     return result;
 }
 
-/* Whether somebody may draft while the target makes this step: for one text alone that writes. */
-static int specdec__ahead_applies(const specdec__engine *e)
+/* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
+   constraint. */
+static int specdec__ahead_is_possible(const specdec__engine *e)
 {
-    return e->ahead->drafter && e->member_count == 1 && e->members[0]->writes && !e->members[0]->lead &&
+    return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
            specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
            !specdec__constrained_is(&e->members[0]->constrained);
 }
 
-/* Whether it is the engine's choice, in this step, if somebody drafts meanwhile. */
-static int specdec__ahead_compares(const specdec__engine *e)
+/* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
+static int specdec__ahead_may_choose(const specdec__engine *e)
 {
-    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_applies(e);
+    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
 
-/* Steps are thought to take so much longer than they took in turns, until they are seen. */
-static void specdec__ahead_expect(specdec__ahead *a, specdec__tune *tune)
+/* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
+static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune)
 {
     int i;
 
-    a->known_steps = 1;
-    for (i = 0; i <= SPECDEC__MAX_TREE && a->slower > 0; i++)
+    a->times_estimated = 1;
+    for (i = 0; i <= SPECDEC__MAX_TREE && a->slowdown > 0; i++)
         if (tune->steps[0][i].seconds > 0) {
-            tune->steps[1][i].seconds = tune->steps[0][i].seconds * a->slower;
+            tune->steps[1][i].seconds = tune->steps[0][i].seconds * a->slowdown;
             tune->steps[1][i].seen = 1;
         }
 }
 
-/* Before a step: whether somebody drafts while the target makes it. */
-static void specdec__ahead_switch(specdec__engine *e)
+/* Sets the mode of a step: whether the lane drafts while the target runs it. */
+static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
-    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_applies(e);
+    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_is_possible(e);
 
     a->probe = applies && a->probe;
-    a->on = applies && (e->config.async || a->way || a->probe);
-    e->tune->beside = a->on && !a->probe;
-    if (e->tune->beside && !a->known_steps)
-        specdec__ahead_expect(a, e->tune);
-    if (a->text && (!a->on || a->text != e->members[0]))
-        specdec__ahead_forget(a->text, a->copied);
+    a->active = applies && (e->config.async || a->mode || a->probe);
+    e->tune->async = a->active && !a->probe;
+    if (e->tune->async && !a->times_estimated)
+        specdec__ahead_estimate_times(a, e->tune);
+    if (a->sequence && (!a->active || a->sequence != e->members[0]))
+        specdec__ahead_drop(a->sequence, a->copied);
 }
 
-/* Seconds that the way which is tried has saved: what its tokens would have taken in the other way, less what they
-   took. */
-static double specdec__ahead_saved(const specdec__ahead *a)
+/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own
+   time. */
+static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
-    const specdec__ahead_seen *tried = &a->seen[a->way], *usual = &a->seen[!a->way];
+    const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
 
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Whether it is time to choose between the ways. A trial goes on until it has lost its stake, or has won as much: so
-   trials cost a hundredth of all time at most, and the more time is at stake, the less chance decides. */
-static int specdec__ahead_decides(const specdec__ahead *a)
+/* Whether it is time to choose a mode: after a->steps_left steps, or when a trial has lost or won
+   SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time. */
+static int specdec__ahead_trial_ends(const specdec__ahead *a)
 {
-    const double saved = a->other ? specdec__ahead_saved(a) : 0;
+    const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
 
-    return a->left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_STAKE * a->seen[!a->way].seconds;
+    return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
-/* What the step of a probe has shown. A lane that was not done with a run is thought to be done at its end. */
-static void specdec__ahead_measure(specdec__engine *e, int width, double seconds)
+/* Sets slowdown and overlap_pace from the step of a probe: `width` nodes, `seconds`. A draft run that was not finished
+   counts as long as the step. */
+static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
 {
     specdec__ahead *a = e->ahead;
-    const double run = a->run.seconds > 0 ? a->run.seconds : seconds;
+    const double run = a->run_time.seconds > 0 ? a->run_time.seconds : seconds;
     double times[SPECDEC__MAX_TREE + 1];
 
     specdec__tune_times(e->tune, times, width);
-    a->slower = seconds / times[width];
-    a->pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
+    a->slowdown = seconds / times[width];
+    a->overlap_pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
 }
 
-/* Whether drafting ahead may be faster: it saves at most what those drafts took that the lane makes while the target
-   runs, and costs what steps take longer meanwhile, on fewer threads and with a part of the memory's bandwidth. */
-static int specdec__ahead_may(const specdec__ahead *a)
+/* Whether asynchronous steps can be faster than synchronous ones: they save at most the drafting that the lane does
+   while the target runs, and lose the slowdown of the target, which has fewer threads and less memory bandwidth. */
+static int specdec__ahead_may_be_faster(const specdec__ahead *a)
 {
-    const specdec__ahead_seen *turns = &a->seen[0];
-    const double verifying = (turns->seconds - turns->drafting) * a->slower;
-    const double left = turns->drafting - verifying * a->pace; /* to be drafted in turns */
+    const specdec__ahead_mode *turns = &a->modes[0];
+    const double verifying = (turns->seconds - turns->drafting) * a->slowdown;
+    const double left = turns->drafting - verifying * a->overlap_pace; /* drafting that the lane does not finish */
 
-    return a->slower > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
+    return a->slowdown > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Enough steps were seen: chooses the way of those to come. */
-static void specdec__ahead_look(specdec__ahead *a)
+/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster
+   mode. */
+static void specdec__ahead_choose_mode(specdec__ahead *a)
 {
-    if (!a->other) {
-        a->patience = specdec__min_int(2 * a->patience, SPECDEC__AHEAD_PATIENCE);
-        a->other = a->way || specdec__ahead_may(a);
-        a->slower = a->other ? a->slower : 0; /* is measured anew next time */
-        a->way = a->other ? !a->way : a->way;
-    } else if (specdec__ahead_saved(a) > 0) {
-        a->patience = SPECDEC__AHEAD_FIRST;
-        a->other = 0;
+    if (!a->trial) {
+        a->steps_between = specdec__min_int(2 * a->steps_between, SPECDEC__AHEAD_TRIAL_STEPS_MOST);
+        a->trial = a->mode || specdec__ahead_may_be_faster(a);
+        a->slowdown = a->trial ? a->slowdown : 0; /* measured again before the next trial */
+        a->mode = a->trial ? !a->mode : a->mode;
+    } else if (specdec__ahead_seconds_saved(a) > 0) {
+        a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
+        a->trial = 0;
     } else {
-        a->way = !a->way;
-        a->other = 0;
+        a->mode = !a->mode;
+        a->trial = 0;
     }
-    a->left = a->patience;
-    memset(&a->seen[a->way], 0, sizeof a->seen[0]);
+    a->steps_left = a->steps_between;
+    memset(&a->modes[a->mode], 0, sizeof a->modes[0]);
 }
 
-/* After a step that somebody might have drafted beside: what it brought. drafting: seconds before the target ran. */
-static void specdec__ahead_note(specdec__engine *e, double seconds, double drafting, double tokens)
+/* Adds a step to the measurements of its mode. drafting: seconds before the target ran; tokens: as in
+   specdec__ahead_mode. */
+static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
     specdec__ahead *a = e->ahead;
-    specdec__ahead_seen *seen = &a->seen[a->way];
+    specdec__ahead_mode *seen = &a->modes[a->mode];
 
-    if (!specdec__ahead_compares(e) || a->probe) {
+    if (!specdec__ahead_may_choose(e) || a->probe) {
         a->probe = 0;
         return;
     }
     seen->seconds += seconds;
     seen->drafting += drafting;
     seen->tokens += tokens;
-    a->left--;
-    if (!specdec__ahead_decides(a))
+    a->steps_left--;
+    if (!specdec__ahead_trial_ends(a))
         return;
-    if (!a->way && !a->other && !(a->slower > 0) && seen->drafting > SPECDEC__AHEAD_WORTH * seen->seconds)
-        a->left = a->probe = 1; /* takes up to a step longer than others */
+    if (!a->mode && !a->trial && !(a->slowdown > 0) && seen->drafting > SPECDEC__AHEAD_DRAFTING_SHARE * seen->seconds)
+        a->steps_left = a->probe = 1; /* the next step may take twice the time */
     else
-        specdec__ahead_look(a);
+        specdec__ahead_choose_mode(a);
 }
 
 SPECDEC__FOR_SPEED
@@ -54306,18 +54509,19 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether asking a drafter costs next to nothing: it is asked at every step, and then says what it promises. */
-static int specdec__engine_light(const specdec__engine *e, int drafter, int grows, int behind,
-                                 const specdec__plan *plan)
+/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP: then it drafts at every step, and is judged by the tree that
+   it drafted. */
+static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
+                                    const specdec__plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
     return !e->drafters[drafter].kind->cost ||
-           (grows && behind <= SPECDEC__TUNE_BEHIND && !plan->fixed &&
-            specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_LIGHT * plan->times[1]);
+           (grows && behind <= SPECDEC__TUNE_CATCH_UP && !plan->fixed &&
+            specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_CHEAP * plan->times[1]);
 }
 
-/* Asks a drafter what it proposes for a text in this step, if that may pay. */
+/* Asks a drafter for draft tokens of a sequence, if its expected rate pays; plan->rate becomes the best rate so far. */
 static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -54329,19 +54533,19 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
 
     p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
-        return specdec__ahead_ask(t, drafter, plan);
+        return specdec__ahead_propose(t, drafter, plan);
     p->shares = p->grows || !d->kind->cost;
     behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_light(e, drafter, p->grows, behind, plan);
+    light = specdec__engine_is_cheap(e, drafter, p->grows, behind, plan);
     if ((d->kind->ready && !d->kind->ready(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_naps(e->tune, drafter, t->count)) ||
+        (!plan->fixed && specdec__tune_skips(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    p->patience = SPECDEC__TUNE_PATIENCE * specdec__tune_plain(e->tune) / e->member_count;
-    readable = d->kind->read ? specdec__engine_readable(t, drafter, behind) : behind;
+    p->wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
+    readable = d->kind->read ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
-        return specdec__engine_let_read(t, drafter, behind, readable);
+        return specdec__engine_catch_up(t, drafter, behind, readable);
     start = specdec__os_seconds();
     result = p->grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill(t, drafter, plan, &levels, &rate);
@@ -54357,9 +54561,9 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     return result;
 }
 
-/* What the step verifies behind a text: the drafters are asked, the last in the list first; then their trees are
-   merged. A drafter whose cache has no room left proposes nothing. */
-static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, int speculate)
+/* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
+   trees. A drafter whose cache is full proposes nothing. */
+static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -54383,9 +54587,9 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
     return result;
 }
 
-/* How probable it is that node i of a text's tree is accepted, by what one of those who proposed it knows; its parent's
-   is known. */
-static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int candidate)
+/* The probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter that proposed
+   it as draft token `candidate`. m->worth holds the parent's probability. */
+static double specdec__engine_probability_by(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
@@ -54399,9 +54603,10 @@ static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int
            chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The same by all who proposed it, as if they did not know of each other; never above its parent's, nor, where children
-   are drawn without replacement, above that of the one drawn before it: that is verified first, or none of them. */
-static float specdec__engine_worth(const specdec *t, int i)
+/* The probability that node i is accepted, from those of all drafters that proposed it, taken as independent; at most
+   its parent's. For children drawn without replacement it is also at most that of the sibling drawn before, which is
+   verified first. */
+static float specdec__engine_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
@@ -54411,15 +54616,15 @@ static float specdec__engine_worth(const specdec *t, int i)
 
     for (k = 0; k < e->drafter_count; k++)
         if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0)
-            missed *= 1 - specdec__engine_worth_by(t, i, k, candidate);
+            missed *= 1 - specdec__engine_probability_by(t, i, k, candidate);
     if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
             above--;
     return (float)(1 - missed) < m->worth[above] ? (float)(1 - missed) : m->worth[above];
 }
 
-/* How many tokens a text's tree promises. */
-static double specdec__engine_promise(specdec *t)
+/* Expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
+static double specdec__engine_expected_tokens(specdec *t)
 {
     specdec__merged *m = &t->merged;
     double tokens = 1;
@@ -54427,23 +54632,23 @@ static double specdec__engine_promise(specdec *t)
 
     m->worth[0] = 1;
     for (i = 1; i < m->tree.n; i++) {
-        m->worth[i] = specdec__engine_worth(t, i);
+        m->worth[i] = specdec__engine_probability(t, i);
         tokens += (double)m->worth[i];
     }
     return tokens;
 }
 
-/* Of all that was proposed, for several texts or by several drafters for one, keeps what together pays best: the nodes
-   that promise most, whosever they are. times: of a step of so many nodes. */
+/* Prunes the trees of all sequences together: keeps the most probable draft tokens, as many as give the step the best
+   rate. times (nodes): seconds of a step. */
 static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, const double *times)
 {
-    const int base = e->roots + e->reading;
+    const int base = e->roots + e->prefill_nodes;
     double worth[SPECDEC__MAX_TREE + 1], rate;
     specdec__plan plan;
     int i, k, held = 1, left;
 
-    plan.most = specdec__engine_most(e) - base + 1;
-    plan.others = e->roots - 1;
+    plan.most = specdec__engine_node_limit(e) - base + 1;
+    plan.other_tokens = e->roots - 1;
     for (i = 1; i <= plan.most; i++)
         plan.times[i] = times[base + i - 1];
     worth[0] = 1;
@@ -54452,7 +54657,7 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
 
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
-            m->worth[i] = specdec__engine_worth(e->members[k], i);
+            m->worth[i] = specdec__engine_probability(e->members[k], i);
             held = specdec__tune_insert(worth, held, plan.most, (double)m->worth[i]);
         }
     }
@@ -54462,16 +54667,17 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
                                      (float)rate, left);
 }
 
-/* Chooses the trees of a step, text by text: what those before have taken is no longer to be had. */
+/* Makes the trees of all members, one after the other: each plan counts the nodes, seconds and expected tokens of the
+   trees before it. */
 static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
 {
-    const int least = e->roots + e->reading;
+    const int least = e->roots + e->prefill_nodes;
     double times[SPECDEC__MAX_TREE + 1], others = e->roots - 1, spent = 0;
     int i, base = least, kept = 0;
     specdec__plan plan;
 
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_switch(e);
+        specdec__ahead_begin_step(e);
     times[1] = 0;
     if (e->drafter_count)
         specdec__tune_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
@@ -54479,14 +54685,14 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const double start = specdec__os_seconds();
-        const int speculate = t->writes && specdec__engine_plan(t, times, base, others, spent, &plan);
+        const int speculate = t->decodes && specdec__engine_plan(t, times, base, others, spent, &plan);
         specdec_result result;
 
         e->pool.cancel = &t->cancel;
-        result = specdec__engine_consult(t, &plan, speculate);
+        result = specdec__engine_propose(t, &plan, speculate);
         if (result) {
-            specdec__engine_drop(t, result);
-            specdec__engine_leave(e, t);
+            specdec__engine_fail_sequence(t, result);
+            specdec__engine_remove_member(e, t);
             continue;
         }
         e->members[kept++] = t;
@@ -54494,7 +54700,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             continue;
         spent += specdec__os_seconds() - start;
         base += t->merged.tree.n - 1;
-        if (!plan.fixed && plan.rate > plan.plain) /* what its guesses promise */
+        if (!plan.fixed && plan.rate > plan.plain_rate) /* expected tokens of its tree */
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
@@ -54511,40 +54717,41 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Slots for all nodes: first for what has to be run, then for guesses. A text without the former is left out, one for
-   whose guesses there are too few goes on with the root alone. */
+/* Reserves slots of the cache for the nodes of all members: first for prompt tokens and roots, then for draft tokens. A
+   member fails where there is no room for the former; its tree is pruned to the root where there is none for the
+   latter. */
 static void specdec__engine_reserve(specdec__engine *e)
 {
     int i, kept = 0;
 
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
-        const int needed = t->lead + t->writes;
+        const int needed = t->prefill_count + t->decodes;
 
-        if (!t->writes)
+        if (!t->decodes)
             t->merged.tree.n = 0;
         if (specdec__view_reserve(&t->view, &e->target.kv, needed)) {
             e->members[kept++] = t;
             continue;
         }
-        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
-                                              "no room in the cache, which all texts share, for %d more tokens",
-                                              needed));
-        specdec__engine_leave(e, t);
+        specdec__engine_fail_sequence(
+            t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
+                             "no room in the cache, which all texts share, for %d more tokens", needed));
+        specdec__engine_remove_member(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if (!specdec__view_reserve(&t->view, &e->target.kv, t->lead + t->merged.tree.n)) {
+        if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
             specdec__view_unreserve(&t->view, &e->target.kv);
             specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
-            specdec__view_reserve(&t->view, &e->target.kv, t->lead + 1); /* of what was given back just now */
+            specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
         }
     }
 }
 
-/* The members' unread tokens and trees become a batch for the target. */
+/* The batch of a step: for each member its prompt tokens, then its tree. */
 static specdec__batch specdec__engine_batch(specdec__engine *e)
 {
     specdec__context *c = &e->target;
@@ -54554,7 +54761,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     for (k = 0; k < e->member_count; k++) {
         specdec *t = e->members[k];
         const specdec_tree *tree = &t->merged.tree;
-        const int root = n + t->lead;
+        const int root = n + t->prefill_count;
 
         t->first = n;
         t->row = rows;
@@ -54570,7 +54777,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         }
         for (i = 0; i < tree->n; i++) {
             c->tokens[root + i] = t->merged.tokens[i];
-            c->parents[root + i] = i ? root + tree->parents[i] : t->lead ? root - 1 : -1;
+            c->parents[root + i] = i ? root + tree->parents[i] : t->prefill_count ? root - 1 : -1;
         }
     }
     batch = specdec__forward_batch(c, 0, n);
@@ -54579,8 +54786,9 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     return batch;
 }
 
-/* Notes how the children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
-static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
+/* Counts the children of an accepted node for statistics and tuning. child: the number of the accepted one, or -1;
+   token: the target's choice. */
+static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
     const specdec_tree *tree = &t->merged.tree;
@@ -54603,8 +54811,8 @@ static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
     }
 }
 
-/* How tokens of a text are chosen here. */
-static const specdec__chooser *specdec__engine_chooser(specdec *t)
+/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. */
+static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 {
     specdec__chooser *chooser = &t->engine->chooser;
 
@@ -54614,13 +54822,13 @@ static const specdec__chooser *specdec__engine_chooser(specdec *t)
     return chooser;
 }
 
-/* Decides by a rejection rule at a node whose children hold children[count]. */
+/* Verifies the children of a node, whose tokens are children[count], by a rule of rejection. */
 static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
                                   specdec_verdict *verdict)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
-    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts, but what is forced */
+    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
     const int candidate = count ? specdec__draft_candidate(p, node) : -1;
     const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
                                          specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
@@ -54628,7 +54836,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec_choice choice;
     specdec__row row;
 
-    specdec__chooser_row(specdec__engine_chooser(t), &row, logits, vocab, t->tokens, t->count);
+    specdec__chooser_row(specdec__engine_set_chooser(t), &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
@@ -54645,8 +54853,8 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
-/* Notes what the row that the next token comes from says about it. */
-static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
+/* Stores the log-probability of the next token, and the most probable tokens with theirs, from its row of logits. */
+static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
@@ -54672,11 +54880,11 @@ static void specdec__engine_record(specdec *t, const float *logits, int32_t toke
     t->logprobs[t->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
 }
 
-/* Appends a token, which was chosen from a row of logits, to the text. */
+/* Appends a token that was chosen from a row of logits to the sequence. */
 static void specdec__engine_write(specdec *t, const float *logits, int32_t token)
 {
     if (t->logprobs)
-        specdec__engine_record(t, logits, token);
+        specdec__engine_note_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
     if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
         return;
@@ -54685,7 +54893,7 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
         t->closed_at = t->count;
 }
 
-/* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
+/* Whether a sequence of `count` tokens may fork: it has a fork left, and its child room for a token. */
 static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
@@ -54693,14 +54901,15 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Tokens that may not be chosen, and what the model says of them. */
+/* Forbidden tokens, and their logits. */
 typedef struct specdec__forbidden {
     int count;
     int32_t token[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
     float logit[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
 } specdec__forbidden;
 
-/* Forbids tokens (count) that there are; no bias lifts that. */
+/* Sets the logits of tokens[count] to -infinity, and stores the former ones in *own. Ids outside the vocabulary are
+   skipped. */
 static void specdec__engine_forbid(const specdec *t, float *logits, const int32_t *tokens, int count,
                                    specdec__forbidden *own)
 {
@@ -54715,8 +54924,8 @@ static void specdec__engine_forbid(const specdec *t, float *logits, const int32_
     }
 }
 
-/* Forbids the tokens that may not be chosen here: the child token, the fork token where there can be no fork, tokens
-   that end the answer where it is too short or shall not end. */
+/* Forbids the tokens that must not be chosen here: the child token, the fork token where no fork is possible, end
+   tokens of an answer that is too short or ignores them. */
 static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbidden *own)
 {
     const specdec__engine *e = t->engine;
@@ -54736,7 +54945,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbi
         specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 
-/* Puts that back: log-probabilities are those of the model. */
+/* Restores the logits of forbidden tokens, as log-probabilities are those of the model. */
 static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
 {
     int i;
@@ -54745,9 +54954,9 @@ static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
         logits[own->token[i]] = own->logit[i];
 }
 
-/* Notes that the text forks behind the token that it has just got. Returns whether it does. A fork token may come
-   although it is forbidden, where all others are, too. */
-static int specdec__engine_forks(specdec *t)
+/* Sets the forced tokens of a child if the sequence forks behind its last token. Returns whether it forks. A fork token
+   may be chosen although it is forbidden, where all other tokens are, too. */
+static int specdec__engine_note_fork(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_hooks *hooks = &e->config.hooks;
@@ -54769,8 +54978,8 @@ static int specdec__engine_forks(specdec *t)
     return count > 0;
 }
 
-/* Mirostat learns from a token that was chosen from a row of logits. Returns the largest surprise behind it; 0 where
-   there is no mirostat. */
+/* Returns mirostat's limit of surprise behind a token that was chosen from a row of logits, in bits; 0: mirostat is
+   off. */
 static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t token)
 {
     const specdec_sampling *s = &t->settings.sampling;
@@ -54780,7 +54989,7 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
 
     if (!(s->mirostat_tau > 0) || !(s->temperature > 0))
         return 0;
-    chooser = specdec__engine_chooser(t);
+    chooser = specdec__engine_set_chooser(t);
     most = chooser->surprise > 0 || chooser->surprise < 0 ? chooser->surprise : 2 * s->mirostat_tau;
     specdec__chooser_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
     most = most - (s->mirostat_rate > 0 ? s->mirostat_rate : 0.1f) *
@@ -54788,48 +54997,48 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
     return most > 0 || most < 0 ? most : 1e-30f;
 }
 
-/* The token that follows by a row of logits when nothing was guessed, or when guesses are coupled. */
+/* Chooses the next token from a row of logits, without draft tokens or with coupled verification. */
 static int32_t specdec__engine_choose(specdec *t, const float *logits)
 {
     specdec__engine *e = t->engine;
     specdec_candidate best;
 
     best.token = 0;
-    specdec__choose(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    specdec__choose(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
 
-/* Whether a step writes nothing behind the token that a text has just got: the text ends, or it forks. Guesses beyond
-   the limit are kept, as it may be raised, unless they could be forks. */
-static int specdec__engine_stops(specdec *t)
+/* Whether a step decodes nothing behind the sequence's last token: the sequence ends, or it forks. Tokens beyond
+   max_tokens are kept, as the limit may be raised, unless they may be forks. */
+static int specdec__engine_ends_step(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_stop why = specdec__stream_ended(t, t->count);
 
     if (why == SPECDEC_STOP_NONE)
-        return specdec__engine_forks(t);
+        return specdec__engine_note_fork(t);
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether bounds will do for a sequence as far as its constraint goes: there is nothing else by which a token that it
-   allows could be forbidden or altered. */
-static int specdec__engine_asks(const specdec *t)
+/* Whether bounds suffice for the next token of a sequence with a constraint: nothing but the constraint forbids or
+   alters tokens. */
+static int specdec__engine_bounds_suffice(const specdec *t)
 {
     return !specdec__constrained_is(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
             !specdec__sample_alters(&t->settings.sampling));
 }
 
-/* Whether a step looks at no logits of a sequence: it only reads, or its constraint forces the next token. */
-static int specdec__engine_forced(specdec *t)
+/* Whether a step needs no logits of a sequence: it only prefills, or its constraint forces the next token. */
+static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
                                  specdec__constrained_is(specdec__stream_constrained(t)) &&
                                  specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0);
 }
 
-/* What a step has to make of rows of logits: see >>speculation/settle. */
-static int specdec__engine_screens(specdec__engine *e)
+/* Which rows of logits a step computes: SPECDEC__SCREEN_NOTHING, _BOUNDS or _LOGITS; see >>speculation/settle. */
+static int specdec__engine_screen_kind(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
@@ -54840,8 +55049,9 @@ static int specdec__engine_screens(specdec__engine *e)
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
-        forced = forced && specdec__engine_forced(t);
-        bounds = bounds && specdec__engine_asks(t) && specdec__settle_needs(&t->settings.sampling, t->count).k;
+        forced = forced && specdec__engine_needs_no_logits(t);
+        bounds = bounds && specdec__engine_bounds_suffice(t) &&
+                 specdec__settle_needs(&t->settings.sampling, t->count).k;
     }
     if (forced)
         return SPECDEC__SCREEN_NOTHING;
@@ -54851,22 +55061,21 @@ static int specdec__engine_screens(specdec__engine *e)
     return e->target.screen.left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether the best candidate of a row may follow by the constraint: those that are no candidates then matter to
-   nobody. */
-static int specdec__engine_finds(specdec *t, int column)
+/* Whether the constraint allows the best token of a row (`column` of the last step). */
+static int specdec__engine_best_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens,
-                                          t->count, 1, &best);
+    const int count = specdec__choose_any(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
+                                          t->tokens, t->count, 1, &best);
 
     return specdec__constrained_keep(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
-/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
-   constraint forces a token nothing is looked at. Else its mask comes first, unless noise alone chooses: then logits
-   are rounded by the best of all tokens, which is asked about, and the row is read whole if that may not follow. */
+/* Turns bounds of a row of logits (`column` of the last step) into the logits from which the next token is chosen.
+   Nothing is done where a constraint forces that token. Otherwise its mask is applied first, except where noise alone
+   chooses: then only the best token is checked, and all logits of the row are computed if the constraint forbids it. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
@@ -54875,7 +55084,7 @@ static void specdec__engine_settle(specdec *t, int column)
     specdec__settle_need need = specdec__settle_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
-        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
+        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
         {t->ends, sizeof *t->ends, t->end_count},
         {t->model->vocab.ends, sizeof *t->model->vocab.ends, t->model->vocab.end_count},
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
@@ -54891,18 +55100,19 @@ static void specdec__engine_settle(specdec *t, int column)
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_finds(t, column))
+    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_best_is_allowed(t, column))
         specdec__settle_whole(&e->target);
 }
 
-/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
+/* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
+   appends the token to the sequence. */
 static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
                                              specdec_verdict *verdict)
 {
     specdec *t = (specdec *)text;
     const specdec__engine *e = t->engine;
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
-    const int row = t->first + t->lead + node;
+    const int row = t->first + t->prefill_count + node;
     specdec_result result;
     specdec__forbidden own;
 
@@ -54918,14 +55128,14 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
         specdec__engine_judge(t, node, logits, children, count, verdict);
     t->surprise[t->count] = specdec__engine_mirostat(t, logits, verdict->token);
     specdec__engine_unmask(logits, &own);
-    specdec__engine_note(t, node, verdict->child, verdict->token);
+    specdec__engine_note_children(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
-    if (specdec__engine_stops(t))
+    if (specdec__engine_ends_step(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
 
-/* Counts a step by the nodes and levels of its tree. When there are too many kinds, the rarest makes room. */
+/* Counts a step by the nodes and levels of its tree. A new kind of tree replaces the rarest where the table is full. */
 static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
@@ -54944,22 +55154,22 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
     at->steps = 1;
 }
 
-/* A row of a text, whose tokens were `before`, has values that are no numbers: its keys are not kept. Tokens that were
-   accepted before that row stay; they will be read again. */
-static void specdec__engine_fail(specdec *t, int before, specdec_result result)
+/* A row of a sequence has values that are no numbers: the sequence fails, keys of the step are dropped. Tokens accepted
+   before that row stay, and are run again. before: tokens before the step. */
+static void specdec__engine_fail_row(specdec *t, int before, specdec_result result)
 {
     if (specdec__ahead_on(t->engine, NULL))
-        specdec__ahead_forget(t, t->count);
+        specdec__ahead_drop(t, t->count);
     t->stats.tokens += t->count - before;
     t->length = t->merged.tree.n = 0;
-    specdec__engine_drop(t, result);
+    specdec__engine_fail_sequence(t, result);
 }
 
-/* Shows drafters the logits of a text's tree, which had so many tokens before the step. */
-static void specdec__engine_let_watch(specdec *t, int before)
+/* Calls the drafters' see_logits with the tree of a sequence, which had `before` tokens before the step. */
+static void specdec__engine_show_logits(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
-    specdec__judged judged;
+    specdec__verified judged;
     int i;
 
     judged.at = t->at;
@@ -54976,12 +55186,12 @@ static void specdec__engine_let_watch(specdec *t, int before)
     judged.length = t->length;
     judged.whole = !e->target.screen.bounds;
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->watch)
-            e->drafters[i].kind->watch(&e->drafters[i], &judged);
+        if (e->drafters[i].kind->see_logits)
+            e->drafters[i].kind->see_logits(&e->drafters[i], &judged);
 }
 
-/* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
-   first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
+/* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
+   accepted nodes, and reports them to the drafters. */
 static void specdec__engine_accept(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -54992,34 +55202,34 @@ static void specdec__engine_accept(specdec *t)
 
     t->length = 0;
     t->path[0] = 0;
-    result = specdec__forward_sound(&e->target, t->first, t->first + t->lead, &t->error);
+    result = specdec__forward_sound(&e->target, t->first, t->first + t->prefill_count, &t->error);
     if (!result && t->merged.tree.n)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
                                      specdec__engine_decide, t, &t->error);
     if (result) {
-        specdec__engine_fail(t, before, result);
+        specdec__engine_fail_row(t, before, result);
         return;
     }
-    for (i = 0; i < t->lead; i++)
+    for (i = 0; i < t->prefill_count; i++)
         e->target.path[i] = i;
     for (i = 0; i < t->length; i++)
-        e->target.path[t->lead + i] = t->lead + t->path[i];
-    specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->lead + t->length);
+        e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
+    specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
     specdec__view_unreserve(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__ahead_on(e, &e->drafters[i]))
             specdec__ahead_end(t, t->tokens + before, t->count - before);
         else
             specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
-    specdec__engine_let_watch(t, before);
-    specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
+    specdec__engine_show_logits(t, before);
+    specdec__engine_follow(t, from, t->prefill_count + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
-    t->stats.prefilled_tokens += t->lead;
+    t->stats.prefilled_tokens += t->prefill_count;
 }
 
-/* Counts what a text's tree has brought to whom. */
-static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
+/* Adds the nodes, accepted nodes and drafting seconds of each drafter in a sequence's tree to *outcome. */
+static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
     int nodes[SPECDEC__MAX_DRAFTERS] = {0}, i, at = 1;
@@ -55031,19 +55241,19 @@ static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
         at += came;
         nodes[owner]++;
         outcome->nodes[owner]++;
-        outcome->came[owner] += came;
+        outcome->accepted[owner] += came;
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind->cost || nodes[i]) /* a look that found nothing is free */
+        if (d->kind->cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
 }
 
-/* What the step has taught: what its nodes cost, and what they brought. */
-static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int width, double seconds)
+/* Adds the costs of a step of `width` nodes to tuning, and updates the drafters' credit. */
+static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
     const int loaded = (int)load->rows, nodes = width - loaded;
@@ -55052,29 +55262,29 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
 
     if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
         return;
-    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* not a step like others */
-        specdec__ahead_measure(e, width, seconds);
+    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* a probe is no usual step */
+        specdec__ahead_note_probe(e, width, seconds);
         return;
     }
     memset(&outcome, 0, sizeof outcome);
     seconds = seconds > 0 ? seconds : 1 + 0.1 * (width - 1);
-    outcome.seconds = seconds - specdec__tune_loaded(load);
-    outcome.base = e->roots + e->reading - loaded;
-    outcome.texts = e->roots;
+    outcome.seconds = seconds - specdec__tune_load_seconds(load);
+    outcome.base = e->roots + e->prefill_nodes - loaded;
+    outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_weigh(e->tune, nodes, seconds);
+        specdec__tune_note_loaded(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.views > 1)
-            specdec__tune_breathe(e->tune, nodes, seconds);
+            specdec__tune_note_unloaded(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
-        specdec__engine_outcome(e->members[i], &outcome);
-    specdec__tune_fade(e->tune);
-    specdec__tune_settle(e->tune, &outcome);
+        specdec__engine_count_accepted(e->members[i], &outcome);
+    specdec__tune_decay(e->tune);
+    specdec__tune_update_credit(e->tune, &outcome);
 }
 
-/* What a step took, for a text that took part; drafting: of that, before the target ran. */
+/* Adds the seconds of a step to a member's statistics. drafting, verifying: parts of `seconds`. */
 static void specdec__engine_count(specdec *t, int width, double seconds, double drafting, double verifying)
 {
     const int nodes = t->merged.tree.n;
@@ -55096,50 +55306,50 @@ static void specdec__engine_count(specdec *t, int width, double seconds, double 
     t->stats.steps++;
 }
 
-/* The first token of an answer is out. */
-static void specdec__engine_answered(specdec *t, double now)
+/* Sets the time to the first token of an answer. */
+static void specdec__engine_note_first_token(specdec *t, double now)
 {
     if (t->prompted_at > 0)
         t->stats.first_token_seconds = now - t->prompted_at;
     t->prompted_at = 0;
 }
 
-/* A step has written to a text, or read for it. */
-static void specdec__engine_wrote(specdec *t, double now)
+/* Ends a step for a member: its pending fork is made; a child that has ended is released. */
+static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
-        specdec__engine_answered(t, now);
+        specdec__engine_note_first_token(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
 }
 
-/* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
-   can be cancelled in a cluster, while other ranks are waited for). The others try again. */
-static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
+/* The run of a step has failed: the first member gets the error, or those that were cancelled (in a cluster, a step for
+   several sequences can be). The others try again. */
+static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *error)
 {
     int i;
 
-    specdec__ahead_forget(e->members[0], e->members[0]->count);
+    specdec__ahead_drop(e->members[0], e->members[0]->count);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
-            specdec__engine_drop(t, specdec__fail(&t->error, error->code, "%s", error->text));
+            specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
             specdec__view_unreserve(&t->view, &e->target.kv);
     }
 }
 
-/* Sends the trees of all members as one run; the drafter's lane goes on with one of them meanwhile. The target's lane
-   is the caller with its pool: the run is back at once. */
+/* Runs the trees of all members as one batch of the target, while the lane's drafter may extend one of them. The run
+   has returned when this does. */
 static void specdec__engine_send(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__ahead_compares(e) ? specdec__engine_promise(e->members[0]) : 0;
+    s->promise = specdec__ahead_may_choose(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
@@ -55147,7 +55357,7 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    e->target.screen.asked = specdec__engine_screens(e);
+    e->target.screen.asked = specdec__engine_screen_kind(e);
     s->result = e->verify(&e->target, &batch, &s->error);
     if (e->target.screen.asked == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
@@ -55157,35 +55367,36 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads;
 }
 
-/* Verifies the trees by what the run has said, and writes. */
+/* Verifies the trees of all members by the run's logits, and measures the step. */
 static void specdec__engine_take(specdec__engine *e, specdec__step *s)
 {
     double verified, now;
     int i;
 
     if (s->result) {
-        specdec__engine_undo(e, &s->error);
+        specdec__engine_fail_step(e, &s->error);
         return;
     }
     verified = specdec__os_seconds();
-    e->pool.cancel = &e->nobody; /* what drafters read of it, they read to the end */
+    e->pool.cancel = &e->nobody; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_accept(e->members[i]);
-    specdec__engine_learn(e, s->nodes, verified - s->drafted);
+    specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_note(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
-    e->tune->beside = 0;
+        specdec__ahead_note_step(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
+    e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         specdec__engine_count(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
-        t->stats.steps_beside += e->ahead->on;
-        specdec__engine_wrote(t, now);
+        t->stats.steps_beside += e->ahead->active;
+        specdec__engine_finish_step(t, now);
     }
 }
 
-/* Chooses a token by a row of logits, nothing being guessed or guesses being coupled, and appends it to the text. */
+/* Chooses a token from a row of logits, without draft tokens or with coupled verification, and appends it to the
+   sequence. */
 static int32_t specdec__engine_draw(specdec *t, float *logits)
 {
     specdec__forbidden own;
@@ -55199,13 +55410,13 @@ static int32_t specdec__engine_draw(specdec *t, float *logits)
     return token;
 }
 
-/* The first token of an answer, by the row that the prompt has left. */
+/* Decodes the first token of an answer from the row of the prompt's last token. */
 static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
+    if (specdec__engine_ends_step(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -55213,19 +55424,19 @@ static void specdec__engine_begin_answer(specdec *t)
     t->stats.tokens++;
     t->stats.steps++;
     t->stats.seconds += specdec__os_seconds() - start;
-    specdec__engine_answered(t, specdec__os_seconds());
+    specdec__engine_note_first_token(t, specdec__os_seconds());
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>schedule/stage: what a stage of a target does with the runs, and with the commands between them, that come to it.
+ * >>schedule/stage: a stage of a target: how it obeys runs, and the orders between them.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: FULL, CANCELLED. */
+/* Obeys an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not computed, but its nodes get
+   their slots in the cache, as nodes of later runs may descend from them. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
                                                             int cancelled, specdec_error *error)
 {
@@ -55254,27 +55465,27 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>schedule/pipe: a step's runs, where several are on their way.
+ * >>schedule/pipe: a step with several runs on their way.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Whether a text's runs may follow each other before they are verified: it writes alone, the same whoever guesses, and
-   nobody wants to hear the target's states. Not in a step that leaves a prompt out: a usual one shows what steps take
-   without it, and then it is read again. */
-static int specdec__pipe_applies(const specdec__engine *e)
+/* Whether several runs of a sequence may be on their way in this step: it decodes alone, with coupled verification, and
+   no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with one run measures the
+   time without load, then prefilling continues. */
+static int specdec__pipe_is_possible(const specdec__engine *e)
 {
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
         if (e->drafters[i].kind->follow)
             return 0;
-    return e->pipe && !e->waiting && specdec__ahead_applies(e);
+    return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
-/* times[1..PIPE_NODES]: what a run of so many nodes costs, in the time of its slowest stage. What it takes longer than
-   one node counts twice, as what it says is known later, too. A run may be twice as wide as any that was seen: that is
-   thought to cost no more than the widest. */
+/* times[1..PIPE_NODES]: cost of a run by its nodes, in seconds of its slowest stage. Time above that of one node counts
+   twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one are assumed to cost
+   no more than that, wider ones are ruled out. */
 static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
@@ -55289,9 +55500,9 @@ static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the chosen candidates, likeliest first, a run shall hold: as many as bring most tokens for its costs. One
-   more would have to bring them at that rate. */
-static int specdec__pipe_worth(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
+/* How many of the chosen draft tokens, the most probable first, the next run holds: as many as give the most tokens for
+   its cost. pipe->least_probability becomes what one node more would need. */
+static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
     specdec__plan plan;
@@ -55300,13 +55511,14 @@ static int specdec__pipe_worth(specdec__pipe *pipe, const specdec__proposal *p, 
     specdec__pipe_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
         worth[i] = (double)p->probability[chosen[i]];
-    plan.others = worth[0] - 1;
+    plan.other_tokens = worth[0] - 1;
     n = specdec__tune_nodes(&plan, worth, count, 0, &rate);
-    pipe->least = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
+    pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
     return n;
 }
 
-/* Chooses what the next run holds: the likeliest candidates that were not sent, parents first. Returns how many. */
+/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first. Returns how
+   many. */
 static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
@@ -55316,11 +55528,11 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->probability[i] >= SPECDEC__PIPE_CUTOFF)
             count = specdec__ahead_insert(p, chosen, count, most, i);
-    pipe->least = 0;
-    return count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
+    pipe->least_probability = 0;
+    return count ? specdec__pipe_best_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the chosen candidates as a run. Errors: FULL. */
+/* Sends the chosen draft tokens as a run. Error in s->result: FULL. */
 static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
@@ -55346,15 +55558,15 @@ static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
     run->sent = specdec__os_seconds();
     run->cancelled = 0;
     pipe->nodes += count;
-    pipe->idle = 0;
+    pipe->idle_since = 0;
     pipe->kind->submit(pipe, &order);
-    s->result = pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
+    s->result = pipe->no_room ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
-/* Writes what the rows of a run say, for as long as the text goes through it. The order becomes one to keep the keys of
-   the nodes that it went through. */
-static void specdec__pipe_walk(specdec *t, const specdec__proposal *p, const specdec__pipe_run *run,
-                               specdec__order *order)
+/* Verifies a returned run: decodes the token of each row as long as the tokens before are nodes of the run. *order
+   becomes the order that commits the keys of these nodes. */
+static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const specdec__pipe_run *run,
+                                 specdec__order *order)
 {
     specdec__engine *e = t->engine;
     const specdec__pipe *pipe = e->pipe;
@@ -55372,17 +55584,18 @@ static void specdec__pipe_walk(specdec *t, const specdec__proposal *p, const spe
 
         order->path[order->n++] = pipe->node[at];
         specdec__tune_note(&e->tune->drafters[drafter], p, at, -1, token);
-        if (specdec__engine_stops(t) || specdec__stream_ended(t, t->count) ||
+        if (specdec__engine_ends_step(t) || specdec__stream_ended(t, t->count) ||
             specdec__ahead_path(&p->tree, p->tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
 }
 
-/* The text has gone on to a candidate, or -1: to something else, and then no node stays. Nodes that nobody wants any
-   more keep their numbers, and places in the cache, until half of these are taken: then the order says which stay. */
-static void specdec__pipe_stay(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
-                               specdec__order *order)
+/* Completes an order of KEEP. root: the draft token that is now the last token of the sequence; -1: none is, and no
+   node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the order lists the
+   nodes that stay. */
+static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
+                                      specdec__order *order)
 {
     const int goes_on = root >= 0 && pipe->node[root] >= 0;
     int i, at;
@@ -55392,19 +55605,19 @@ static void specdec__pipe_stay(const specdec__pipe *pipe, const specdec__proposa
         for (at = i; at > root;)
             at = p->tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
-/* The number that a node has once an order to keep some of them is obeyed; -1: none. */
+/* The number of a node once an order of KEEP is obeyed; -1: the node is dropped. */
 static int specdec__pipe_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_among(order->path + order->n, order->stay, node);
 }
 
-/* What is left of a run, behind an order. */
-static void specdec__pipe_thin(specdec__pipe_run *run, const specdec__order *order)
+/* Renumbers the nodes of a run after an order of KEEP, and removes the dropped ones. */
+static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__order *order)
 {
     const int first = run->first, left = run->left;
     int i, node;
@@ -55419,33 +55632,33 @@ static void specdec__pipe_thin(specdec__pipe_run *run, const specdec__order *ord
     }
 }
 
-/* The text has gone on to a candidate, or -1: to something else. Candidates and runs get their new numbers; runs of
-   which nothing lies behind the text's last token any more are cancelled. */
-static void specdec__pipe_settle(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
+/* Renumbers all draft tokens and runs after an order of KEEP, with the new root (-1: none was drafted), and cancels
+   runs that have no node behind the sequence's last token. */
+static void specdec__pipe_renumber(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
     const int known = p->tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
     int i, k, alive;
 
     specdec__ahead_settle(t, t->tokens + t->count - order->n, order->n);
-    for (i = 0; p->stays && i < known; i++) /* candidates that stay have moved to the front */
+    for (i = 0; p->valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
         if (p->place[i] >= 0)
             pipe->node[p->place[i]] = specdec__pipe_number(order, pipe->node[i]);
-    p->tree.n = p->stays ? p->tree.n : 1;
+    p->tree.n = p->valid_at ? p->tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
         specdec__pipe_run *run = &pipe->runs[i];
 
-        specdec__pipe_thin(run, order);
+        specdec__pipe_renumber_run(run, order);
         for (k = alive = 0; k < p->tree.n && node >= 0; k++)
             alive |= pipe->node[k] >= run->first && pipe->node[k] < run->first + run->left;
         if (!alive)
-            specdec__pipe_doom(pipe, i);
+            specdec__pipe_cancel(pipe, i);
     }
     pipe->nodes = order->stay < 0 ? order->first - order->n : order->stay;
 }
 
-/* The oldest run is back: what it says is written. */
+/* Takes the oldest run, which has returned: verifies it, commits the accepted nodes and counts them. */
 static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
@@ -55457,48 +55670,48 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     specdec__order order;
     int root;
 
-    specdec__pipe_pop(pipe);
+    specdec__pipe_remove_oldest(pipe);
     s->result = run.cancelled ? SPECDEC_OK : result;
     if (result || run.cancelled)
         return;
-    specdec__tune_see(&pipe->trip, specdec__os_seconds() - run.sent);
-    if (pipe->longest > 0) {
-        specdec__tune_step(&pipe->stages, run.n, pipe->longest, 0);
-        specdec__tune_see(&pipe->laps, (specdec__os_seconds() - run.sent) / pipe->longest);
+    specdec__tune_add_time(&pipe->round_trip, specdec__os_seconds() - run.sent);
+    if (pipe->stage_seconds > 0) {
+        specdec__tune_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
+        specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
-    specdec__pipe_walk(t, p, &run, &order);
+    specdec__pipe_verify(t, p, &run, &order);
     if (!order.n)
         return;
-    specdec__tune_fade(e->tune);
+    specdec__tune_decay(e->tune);
     root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
                ? -1 : path[order.n - 1];
-    specdec__pipe_stay(pipe, p, root, e->target.most, &order);
+    specdec__pipe_choose_kept(pipe, p, root, e->target.most, &order);
     pipe->kind->submit(pipe, &order);
-    specdec__pipe_settle(t, p, root, &order);
+    specdec__pipe_renumber(t, p, root, &order);
     t->length = order.n;
     t->stats.tokens += order.n;
     t->stats.steps++;
-    t->stats.steps_other_trees++; /* a run is a part of one */
+    t->stats.steps_other_trees++; /* a run is a part of a tree */
     t->stats.steps_beside++;
     t->stats.drafted += run.n - run.root;
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether there is something to draft that could pay in the next run. *count: candidates to be extended; 0: none yet,
-   the cutoff has to fall first. */
-static int specdec__pipe_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
+/* Whether to draft now for the next run. *count: how many draft tokens are extended (p->chosen); 0: the cutoff has to
+   fall first. */
+static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
     const specdec__ahead *a = e->ahead;
-    const double least = e->pipe->least;
+    const double least = e->pipe->least_probability;
 
     *count = specdec__ahead_choose(a, p, 1);
     if (*count)
         return !p->extended[0] || (double)p->probability[p->chosen[0]] >= least;
-    return a->cutoff > SPECDEC__AHEAD_LEAST && (double)a->cutoff > least;
+    return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Drafts a little, or lowers the cutoff for that. */
+/* Extends the chosen draft tokens once, or lowers the cutoff if none was chosen. */
 static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
@@ -55506,83 +55719,84 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
     const int from = s->p->tree.n;
 
     if (!s->drafts) {
-        a->cutoff *= SPECDEC__AHEAD_DECAY;
+        a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
         return;
     }
     s->result = specdec__ahead_extend(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts, &s->t->error);
-    specdec__tune_see(&e->pipe->draft, specdec__os_seconds() - start);
+    specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs: those of the slowest stage. */
-static double specdec__pipe_slot(const specdec__pipe *pipe)
+/* Seconds between two runs: the time of the slowest stage. */
+static double specdec__pipe_interval(const specdec__pipe *pipe)
 {
-    return pipe->laps.seconds > 0 ? specdec__tune_plain(&pipe->stages) : pipe->trip.seconds / pipe->depth;
+    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain(&pipe->stages) : pipe->round_trip.seconds / pipe->depth;
 }
 
-/* When the oldest run will be back, by its width. */
-static double specdec__pipe_back(const specdec__pipe *pipe)
+/* Clock time at which the oldest run is expected to return, by its width. */
+static double specdec__pipe_return_time(const specdec__pipe *pipe)
 {
     const specdec__pipe_run *run = &pipe->runs[0];
     double times[SPECDEC__PIPE_NODES + 1];
 
     specdec__tune_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
-    return run->sent + (pipe->laps.seconds > 0 ? pipe->laps.seconds * times[run->n] : pipe->trip.seconds);
+    return run->sent +
+           (pipe->trip_ratio.seconds > 0 ? pipe->trip_ratio.seconds * times[run->n] : pipe->round_trip.seconds);
 }
 
-/* Seconds that the chosen run waits, as a draft run may fill it up with what is worth more than that time: so much of
-   what a run brings, as it is of the time between two runs. What another rank drafts is compared with the time of a
-   stage, as it would else come a run later. 0: it does not wait. */
-static double specdec__pipe_holds(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
+/* Seconds by which sending the chosen run is delayed, so that a draft run may fill it up: worth it if the expected
+   tokens gained, over those of the run, are more than these seconds over the time between two runs. Drafts of another
+   rank are compared with the time of a stage, as they would otherwise be one run later. 0: no delay. */
+static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
                                   double now)
 {
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind->due != NULL;
-    const double slot = specdec__pipe_slot(pipe);
+    const double slot = specdec__pipe_interval(pipe);
     const double seconds = remote ? d->kind->due(d, p) : pipe->draft.seconds;
     double brings = 0, more = 0;
     int i, n;
 
-    if (!(seconds > 0) || now - pipe->idle + seconds > slot)
+    if (!(seconds > 0) || now - pipe->idle_since + seconds > slot)
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)p->probability[chosen[i]];
     for (i = 0, n = specdec__ahead_choose(e->ahead, p, !remote); i < n; i++) {
         const double next = (double)p->probability[p->chosen[i]] * known->accepted[0] / known->offered[0];
 
-        more += next > pipe->least ? next - pipe->least : 0;
+        more += next > pipe->least_probability ? next - pipe->least_probability : 0;
     }
     return more * slot > brings * seconds ? seconds : 0;
 }
 
-/* When the next run is to be sent: when the lane takes it, or a little later, if the oldest run is back by then: what
-   that says is worth more than the little time. */
-static double specdec__pipe_due(const specdec__pipe *pipe, double now)
+/* Clock time at which the next run is to be sent: when the first stage is free, or a little later if the oldest run
+   returns by then, as its tokens are worth more than that time. */
+static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
 {
-    const double takes = pipe->idle > 0 ? pipe->idle : pipe->takes > now ? pipe->takes : now;
-    const double last = takes + SPECDEC__PIPE_WAIT * specdec__pipe_slot(pipe);
-    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_back(pipe) : last;
+    const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
+    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_interval(pipe);
+    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_return_time(pipe) : last;
 
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether the draft model may go on, when a run of so many nodes is to be sent in `left` seconds. */
-static int specdec__pipe_spares(const specdec__pipe *pipe, int count, double left)
+/* Whether a draft run may begin, when a run of `count` nodes is to be sent in `left` seconds. */
+static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits for what the step waits for. */
+/* Waits until one of the step's bits is set, or until its time. */
 static void specdec__pipe_wait(specdec__pipe *pipe, const specdec__step *s)
 {
-    pipe->wake = s->wake;
+    pipe->wake_at = s->wake_at;
     pipe->kind->look(pipe, s->until);
-    pipe->wake = 0;
+    pipe->wake_at = 0;
 }
 
-/* Makes ready for runs of the text that takes part. What was drafted for it stays. */
+/* Prepares a step with several runs for its only member. Draft tokens kept from earlier steps stay. */
 static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
@@ -55595,52 +55809,53 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
     s->before = t->count;
 
     if (a->lane.busy)
-        specdec__ahead_halt(a, e);
-    if (a->text && a->text != t) /* its nodes will be overwritten in the draft model's context */
-        specdec__ahead_forget(a->text, a->copied);
-    if (a->text != t)
+        specdec__ahead_stop(a, e);
+    if (a->sequence && a->sequence != t) /* the draft model's context is needed for t */
+        specdec__ahead_drop(a->sequence, a->copied);
+    if (a->sequence != t)
         a->copied = 0;
-    a->text = t;
-    a->on = 0;
+    a->sequence = t;
+    a->active = 0;
     e->pool.cancel = &t->cancel;
     e->row_of = NULL;
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    if (pipe->text != t) {
+    if (pipe->sequence != t) {
         specdec__pipe_drain(e);
-        pipe->text = t;
+        pipe->sequence = t;
         pipe->nodes = 0;
         memset(pipe->node, -1, (size_t)p->tree.capacity * sizeof *pipe->node);
     }
     p->grows = p->shares = 1;
     specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
-    a->cutoff = a->base;
+    a->cutoff = a->first_cutoff;
 }
 
-/* Ends a step. One for which the cache, or the drafter's, has no room is made with one run. Returns what is next. */
+/* Ends a step. Where the cache of the target or the drafter is full, the step is made again with one run. Returns the
+   next action. */
 static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
 
     if (s->result)
-        s->p->stays = 0;
+        s->p->valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_drain(e);
         s->several = 0;
         return s->act = SPECDEC__STEP_DRAFT;
     }
     if (s->result)
-        specdec__engine_drop(t, s->result);
+        specdec__engine_fail_sequence(t, s->result);
     if (t->count == s->before)
         return SPECDEC__STEP_END;
     if (t->forced_count || specdec__stream_ended(t, t->count))
         specdec__pipe_drain(e);
     t->stats.seconds += specdec__os_seconds() - s->start;
-    specdec__engine_wrote(t, specdec__os_seconds());
+    specdec__engine_finish_step(t, specdec__os_seconds());
     return SPECDEC__STEP_END;
 }
 
-/* Several runs: until the text has a token more, what is back is verified, what the lane takes is sent, and otherwise
-   the draft goes on. Returns what is next. */
+/* The next action of a step with several runs, until the sequence has a new token: take a run that has returned, send a
+   run if the first stage is free, else draft, else wait. */
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
@@ -55653,20 +55868,21 @@ static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
     state = pipe->kind->look(pipe, 0);
     now = specdec__os_seconds();
     s->count = specdec__pipe_choose(e, s->p, s->chosen);
-    goes = s->count && (state & SPECDEC__PIPE_TAKES);
-    pipe->idle = !goes ? 0 : pipe->idle > 0 ? pipe->idle : now;
-    due = specdec__pipe_due(pipe, now);
+    goes = s->count && (state & SPECDEC__PIPE_FREE);
+    pipe->idle_since = !goes ? 0 : pipe->idle_since > 0 ? pipe->idle_since : now;
+    due = specdec__pipe_send_time(pipe, now);
     sends = goes && due <= now;
-    holds = sends ? specdec__pipe_holds(e, s->p, s->chosen, s->count, now) : 0;
-    if (pipe->count && (state & SPECDEC__PIPE_BACK))
+    holds = sends ? specdec__pipe_delay(e, s->p, s->chosen, s->count, now) : 0;
+    if (pipe->count && (state & SPECDEC__PIPE_RETURNED))
         return SPECDEC__STEP_TAKE;
     if (sends && !(holds > 0))
         return SPECDEC__STEP_SEND;
-    if ((sends || specdec__pipe_spares(pipe, s->count, due - now)) && specdec__pipe_drafts(e, s->p, &s->drafts))
+    if ((sends || specdec__pipe_may_draft(pipe, s->count, due - now)) &&
+        specdec__pipe_choose_drafts(e, s->p, &s->drafts))
         return SPECDEC__STEP_DRAFT;
-    s->until = (pipe->count ? SPECDEC__PIPE_BACK : 0) | (s->count && !goes ? SPECDEC__PIPE_TAKES : 0) |
-               SPECDEC__PIPE_GUESSED;
-    s->wake = sends ? now + holds : goes ? due : 0;
+    s->until = (pipe->count ? SPECDEC__PIPE_RETURNED : 0) | (s->count && !goes ? SPECDEC__PIPE_FREE : 0) |
+               SPECDEC__PIPE_DRAFTED;
+    s->wake_at = sends ? now + holds : goes ? due : 0;
     return sends && !remote ? SPECDEC__STEP_SEND : SPECDEC__STEP_WAIT;
 }
 
@@ -55678,27 +55894,27 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* One run: the trees of all members are chosen and run, and what the run says is written. Returns what is next. */
-static int specdec__engine_next(const specdec__engine *e, specdec__step *s)
+/* The next action of a step with one run: draft, send, take, end. */
+static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
     return e->member_count ? ++s->act : SPECDEC__STEP_END;
 }
 
-/* The trees of all members, with room for their nodes. */
+/* Makes the trees of all members and reserves slots for their nodes. */
 static void specdec__engine_fill_trees(specdec__engine *e)
 {
     specdec__engine_draft(e);
     specdec__engine_reserve(e);
 }
 
-/* A step of those that take part, on lanes that answer sooner or later: the target's runs what it is sent, and a draft
-   model's may go on meanwhile. A text that waits for other machines may be cancelled, whether it takes part or not. */
-static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+/* Runs one step of the members: drafts, sends runs to the target's lane, waits, and takes the runs that return. The
+   wait for other machines ends if t, member or not, is cancelled. */
+static void specdec__engine_run_step(specdec__engine *e, specdec *t, double start)
 {
     specdec__step s;
     int act;
 
-    s.several = SPECDEC__PIPE && specdec__pipe_applies(e);
+    s.several = SPECDEC__PIPE && specdec__pipe_is_possible(e);
     s.act = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;
@@ -55709,7 +55925,7 @@ static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
     else
         specdec__pipe_drain(e);
     do {
-        act = SPECDEC__PIPE && s.several ? specdec__pipe_next(e, &s) : specdec__engine_next(e, &s);
+        act = SPECDEC__PIPE && s.several ? specdec__pipe_next(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
             SPECDEC__PIPE && s.several ? specdec__pipe_draft(e, &s) : specdec__engine_fill_trees(e);
         else if (act == SPECDEC__STEP_SEND)
@@ -55723,8 +55939,9 @@ static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
         e->remote->wait(e, NULL);
 }
 
-/* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
-   has. Errors are those of t; what goes wrong with others they are told by their next call. */
+/* One step of all sequences that have something to decode or to prefill. t: NULL, or a member that needs a token.
+   Returns DONE if no sequence has anything to do. Errors are those of t; errors of others are returned by the next call
+   on them. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 {
     double start = specdec__os_seconds();
@@ -55734,7 +55951,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         specdec__engine_begin_answer(t);
         return SPECDEC_OK;
     }
-    if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
+    if (t && e->room.views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
         const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
 
         if (t->from_row || specdec__engine_pending(t) > 0)
@@ -55746,10 +55963,10 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
             return SPECDEC_OK;
         }
     }
-    specdec__engine_gather(e, t);
+    specdec__engine_choose_members(e, t);
     if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
-        specdec__engine_lead(e);
-        specdec__engine_turn(e, t, start);
+        specdec__engine_share_prefill(e);
+        specdec__engine_run_step(e, t, start);
         if (!t && !e->member_count)
             return SPECDEC_DONE;
     }
@@ -55760,8 +55977,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* A pending cancellation ends one call. */
-static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result)
+/* Clears the cancellation by which a call has ended. */
+static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
     if (t->cancelled)
@@ -55775,18 +55992,18 @@ SPECDEC__FOR_SPEED
  * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
  *     several ranks. Compiled in with SPECDEC_CLUSTER.
  *
- * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
- * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
- * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
- * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends those of the wanted rows back to rank 0, which has the output head. States of recurrent layers lie
- * where these do, and every rank has the books of all: a run that is begun changes them in the same way on all ranks,
- * wherever it ends, so each is told of it, cancelled or not.
+ * Rank 0 keeps the tables of the target's cache, whether it has layers or not: the pages of each view, and what is
+ * reserved. All changes of them travel from rank to rank as orders, in one sequence with the runs. So the tables of all
+ * ranks are equal at each point of that sequence, and each rank can check what it receives. A run's activations are
+ * rows of F32, the same numbers that the next layer would get on one machine, so logits have the same bits. The last
+ * rank sends those of the wanted rows to rank 0, which has the output head. States of recurrent layers are stored on
+ * the ranks of these layers, but every rank has the tables of all: a run changes them in the same way on all ranks when
+ * it begins, cancelled or not.
  *
- * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
- * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
- * position, no distribution travels; what comes late, or is wrong, costs guesses and no text. When that rank is lost,
- * the others go on without it.
+ * A rank may have the draft model alone. Rank 0 sends it the tokens of sequences and their sampling; it sends draft
+ * tokens when it has them, each with a share in 8 bits, and rank 0 does not have to wait for them. As noise is a
+ * function of seed and position, no distribution is sent; late or wrong draft tokens cost time but do not change the
+ * decoded tokens. When that rank is lost, the others continue without it.
  *
  * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
  * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
@@ -55800,11 +56017,11 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
 #define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
-#define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_TOKENS 64   /* tokens of a sequence in one message to the draft rank, at most */
 #define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
 #define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
-#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
+#define SPECDEC__REMOTE_DRAFTS 2048 /* draft tokens that rank 0 stores, for each of the first few sequences */
+#define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* children of a draft token, at most */
 
 enum {
     SPECDEC__WIRE_SIGN, /* the magic number */
@@ -55851,39 +56068,39 @@ enum {
 
 enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
 
-/* What the draft rank thinks may follow. */
-typedef struct specdec__guess {
-    uint32_t number; /* of all its guesses; 0: none */
-    uint32_t first;  /* number of its first child, whom the others follow */
+/* A draft token of the draft rank, on rank 0. */
+typedef struct specdec__remote_draft {
+    uint32_t number; /* serial number of the draft token; 0: none */
+    uint32_t first;  /* number of its first child; the other children have the next numbers */
     int32_t token;
-    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
-} specdec__guess;
+    unsigned char share, count; /* share: of 255, among siblings; count: of children, once they have arrived */
+} specdec__remote_draft;
 
-/* What the draft rank knows of a text, and what it thinks follows. */
-typedef struct specdec__guessed {
+/* What rank 0 has sent the draft rank of a sequence, and the draft tokens that have arrived. */
+typedef struct specdec__remote_sequence {
     uint32_t epoch;
-    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
-    double told_at;      /* by the clock: the last of them */
+    int told, news;      /* tokens that were sent; 1: the epoch was not sent yet */
+    double told_at;      /* clock, seconds: when the last token was sent */
     uint32_t sampling[SPECDEC__GUESS_SAMPLING];
-    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
+    uint32_t root;       /* number of the draft token that is the sequence's token number count - 1 */
     int count;           /* 0: there is none */
-} specdec__guessed;
+} specdec__remote_sequence;
 
 /* A run that rank 0 has sent, and that was not answered or not taken yet. */
 typedef struct specdec__wire_flight {
     uint32_t run;
     int rows;              /* wanted */
     int cancelled, back;
-    int left;              /* nobody waits for its rows any more: it goes when it is back */
-    double longest;        /* seconds that the slowest stage took; once it is back */
+    int left;              /* 1: its rows are not awaited; it is removed when it returns */
+    double slowest_seconds; /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
 
 /* How far another rank is, as it has said in ALIVE. */
 typedef struct specdec__wire_progress {
     uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
-    uint32_t sent;       /* messages to this rank that are not urgent */
-    int started;         /* it has loaded its model */
+    uint32_t sent;       /* messages to this rank, without urgent ones */
+    int started;         /* 1: it has loaded its model */
 } specdec__wire_progress;
 
 /* A rank and those it talks to. */
@@ -55898,42 +56115,42 @@ typedef struct specdec__link {
     int words, most_words;     /* of orders in out, and at most */
     uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
     int drafter;               /* the rank that has the draft model alone; 0: there is none */
-    int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
-    int loaded;                /* this rank has its model */
-    const specdec_hooks *hooks; /* whose log hears of that */
+    int met, lost;             /* 1: rank 0 has found all ranks; 1: the draft rank is lost, 2: and was told so */
+    int loaded;                /* 1: this rank has loaded its model */
+    const specdec_hooks *hooks; /* for the log */
     uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
-    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
-    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
-    int guess_count, fresh;    /* fresh: some have come since that was looked at */
-    uint32_t guess_next;       /* number behind those that have come */
-    double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
-    double guessed_at;         /* by the clock: the last ones */
+    specdec__remote_sequence *guessed; /* (view_count) on rank 0, if there is one */
+    specdec__remote_draft *guesses; /* (guess_count) by the last digits of their numbers */
+    int guess_count, fresh;    /* fresh: 1: some have arrived since the last look */
+    uint32_t guess_next;       /* number behind those that have arrived */
+    double late, pace;         /* seconds from sending a token to the first draft tokens behind it; between arrivals */
+    double guessed_at;         /* clock, seconds: of the last arrival */
     uint32_t run;              /* number of the last run */
     uint32_t cancelled[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
     int stop;                  /* cancel flag of a run for others */
-    int nodes, flown;          /* nodes that the next run may go on from, and their view */
+    int nodes, flown;          /* nodes from which nodes of the next run may descend; number of their view */
     int ended;
     specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
-    int flight_count, flying;  /* flying: runs are not waited for */
-    int renumbers;             /* the next commit numbers so many nodes anew */
-    uint32_t done;             /* by rank 1: runs */
-    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
-    double longest;            /* seconds of the run on the slowest rank so far */
+    int flight_count, flying;  /* flying: 1: several runs may be on their way */
+    int renumbers;             /* how many nodes the next commit renumbers */
+    uint32_t done;             /* runs that rank 1 has computed */
+    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; clock: when rank 1 is expected to be free */
+    double slowest_seconds;    /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
-    double begun;              /* by the clock: since when the others are listened to */
+    double begun;              /* clock, seconds: since when messages are received */
     specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
     uint32_t layer;            /* of this rank: see ALIVE */
-    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    double waited, waited_at;  /* seconds without progress of the awaited run; clock: the last wait */
     int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
     int **cancels;             /* (view_count) the same for the sequences of rank 0 */
     int *caller;               /* and for the one that waits for the step under way; NULL: none does */
-    int ready;                 /* ranks that are, */
-    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
-    specdec_error failed;      /* why nothing goes on any more */
+    int ready;                 /* number of ranks that are ready */
+    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* by rank: 1: it is ready */
+    specdec_error failed;      /* the error that has ended the cluster */
     double working;            /* seconds */
     int64_t runs, run_nodes, kept_nodes;
     struct specdec__ranks *ranks;     /* the lane of rank 0 */
-    struct specdec__guesser *guesser; /* what a rank has that only drafts */
+    struct specdec__draft_rank *guesser; /* the state of a rank that only drafts; NULL: this rank does not */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
@@ -56165,7 +56382,7 @@ SPECDEC__FOR_SIZE
 
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
-/* The rank with layers that is so many, 1 or -1, from a rank. */
+/* The next (step 1) or previous (step -1) rank with layers, from a rank. */
 static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
 {
     return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
@@ -56179,7 +56396,7 @@ static int specdec__link_last(const specdec__link *link)
 
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
 
-/* Nothing goes on any more: all ranks are told why, which link->failed says. */
+/* Ends the cluster with the error link->failed, and sends it to all ranks. */
 static void specdec__link_give_up(specdec__link *link)
 {
     SPECDEC__STORE(&link->stop, 1);
@@ -56188,9 +56405,9 @@ static void specdec__link_give_up(specdec__link *link)
 
 static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
 
-/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
-   do. */
-static int specdec__link_lose(specdec__link *link, int rank, const char *why)
+/* If `rank` is the draft rank, and the cluster has begun, continues without it, and tells it so. Returns whether it
+   does. */
+static int specdec__link_lose_rank(specdec__link *link, int rank, const char *why)
 {
     const int own = specdec__link_rank(link);
 
@@ -56207,7 +56424,7 @@ static int specdec__link_lose(specdec__link *link, int rank, const char *why)
     return 1;
 }
 
-/* Sends a message, of whose header the rest is filled in. */
+/* Sends a message; fills in its header. */
 static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
                                int floats)
 {
@@ -56224,14 +56441,14 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
     if ((link->lost == 2 && to == link->drafter) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
-        specdec__link_lose(link, to, "it cannot be reached"))
+        specdec__link_lose_rank(link, to, "it cannot be reached"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
                   specdec__link_rank(link));
     specdec__link_give_up(link);
 }
 
-/* Sends an urgent message of up to two words, or with a text, to a rank. */
+/* Sends an urgent message to a rank, with up to two words or a string. */
 static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT];
@@ -56245,7 +56462,7 @@ static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+/* Sends ALIVE to a rank: the progress of this rank. To rank 0 READY instead, until rank 0 has answered. */
 static void specdec__link_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
@@ -56257,7 +56474,7 @@ static void specdec__link_alive(specdec__link *link, int to)
                              loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
 }
 
-/* The same to all others. */
+/* Sends ALIVE to all other ranks. */
 static void specdec__link_alive_all(specdec__link *link)
 {
     int i;
@@ -56267,7 +56484,7 @@ static void specdec__link_alive_all(specdec__link *link)
             specdec__link_alive(link, i);
 }
 
-/* An urgent message to all others whom it concerns. */
+/* Sends an urgent message to all other ranks that need it. */
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
 {
     int i;
@@ -56277,17 +56494,17 @@ static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run
             specdec__link_urgent(link, i, kind, run, 0, text);
 }
 
-/* What a rank has sent makes no sense. */
+/* Ends the cluster with an error: a rank has sent a message that is not valid. */
 static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
 {
-    if (link->failed.code || specdec__link_lose(link, rank, what))
+    if (link->failed.code || specdec__link_lose_rank(link, rank, what))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
                   specdec__link_rank(link));
     specdec__link_give_up(link);
 }
 
-/* Notes that a run is cancelled: it ends between two layers, if it is under way. */
+/* Marks a run as cancelled; if this rank computes it, it ends between two layers. */
 static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
 {
     link->cancelled[run % SPECDEC__WIRE_FLIGHTS] = run;
@@ -56295,37 +56512,37 @@ static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
         SPECDEC__STORE(&link->stop, 1);
 }
 
-/* Another rank has given up. */
+/* Handles FAILED: another rank has ended with an error. */
 static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
 
-    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
+    if (link->failed.code || specdec__link_lose_rank(link, rank, "it has given up"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
     SPECDEC__STORE(&link->stop, 1);
 }
 
-/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
+/* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
+static void specdec__remote_draft_forget(specdec__remote_sequence *known)
 {
     known->epoch++;
     known->news = 1;
 }
 
-/* The guess with a number; NULL: it is not known, or not any more. */
-static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
+/* The draft token with a number; NULL: it is not stored, or was overwritten. */
+static specdec__remote_draft *specdec__remote_draft_at(const specdec__link *link, uint32_t number)
 {
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
 
     return number && guess->number == number ? guess : NULL;
 }
 
-/* A guess takes its place, in that of an old one. */
-static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
+/* Stores a draft token in its place in the ring, over an old one. */
+static void specdec__remote_draft_put(specdec__link *link, uint32_t number, uint32_t word)
 {
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
 
     memset(guess, 0, sizeof *guess);
     guess->number = number;
@@ -56333,58 +56550,58 @@ static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t wo
     guess->share = (unsigned char)(word >> 24);
 }
 
-/* One more time that something took; pauses count little. */
-static void specdec__guess_see(double *mean, double seconds)
+/* Adds a measured time to a mean; outliers count little. */
+static void specdec__remote_draft_see(double *mean, double seconds)
 {
     seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
     *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
 }
 
-/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
-static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
+/* Measures how long draft tokens that have just arrived took; begun: the sequence's count if they are the first behind
+   it, else 0. */
+static void specdec__remote_draft_time(specdec__link *link, const specdec__remote_sequence *text, int begun)
 {
     const double now = specdec__os_seconds();
 
     if (begun && begun == text->told)
-        specdec__guess_see(&link->late, now - text->told_at);
+        specdec__remote_draft_see(&link->late, now - text->told_at);
     if (!begun)
-        specdec__guess_see(&link->pace, now - link->guessed_at);
+        specdec__remote_draft_see(&link->pace, now - link->guessed_at);
     link->guessed_at = now;
 }
 
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
-   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
-   sense. */
-static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
+/* Stores draft tokens that have arrived. Those behind tokens that were dropped since, repeated ones and late ones are
+   ignored. If some were lost, the draft rank is asked to begin again. Returns 0 if the message is not valid. */
+static int specdec__remote_draft_hear(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
     const int view = specdec__wire_int(&in, 0, link->view_count - 1);
     const uint32_t epoch = specdec__wire_word(&in);
     const int begun = specdec__wire_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_word(&in);
-    specdec__guessed *text = &link->guessed[view];
+    specdec__remote_sequence *text = &link->guessed[view];
     const int late = (int32_t)(number - link->guess_next) < 0;
     const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
     int lost = 0;
 
     if (counts)
-        specdec__guess_time(link, text, begun);
+        specdec__remote_draft_time(link, text, begun);
     if (counts && begun) {
         text->root = number - 1;
         text->count = begun;
-        specdec__guess_put(link, text->root, 0);
+        specdec__remote_draft_put(link, text->root, 0);
     }
     while (!in.bad && in.left) {
         const uint32_t head = specdec__wire_word(&in), first = number;
         int children = (int)(head & 15);
-        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
+        specdec__remote_draft *parent = specdec__remote_draft_at(link, number - (head >> 4));
 
         in.bad |= !children || children > in.left || !(head >> 4);
         for (; !in.bad && children; children--, number++) {
             const uint32_t word = specdec__wire_word(&in);
 
             if (counts && parent)
-                specdec__guess_put(link, number, word);
+                specdec__remote_draft_put(link, number, word);
         }
         if (counts && parent && parent->number == first - (head >> 4)) {
             parent->first = first;
@@ -56394,13 +56611,13 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
     }
     link->guess_next = late ? link->guess_next : number;
     if (counts && lost)
-        specdec__guess_forget(text);
+        specdec__remote_draft_forget(text);
     link->fresh |= counts;
     return !in.bad;
 }
 
-/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
-   that says anything come to an end. */
+/* Handles ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so that a faulty
+   rank cannot make rank 0 wait for ever. */
 static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->progress[rank];
@@ -56419,7 +56636,7 @@ static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run
     link->waited = 0;
 }
 
-/* An urgent message has come. */
+/* Handles an urgent message. */
 static void specdec__link_hear(specdec__link *link, const unsigned char *message)
 {
     const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
@@ -56453,29 +56670,29 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
     case SPECDEC__WIRE_GUESSES:
-        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
+        if (!link->guesses || rank != link->drafter || !specdec__remote_draft_hear(link, first, words))
             specdec__link_nonsense(link, rank, "guesses that make no sense");
         break;
     default: break;
     }
 }
 
-/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
-   time. */
+/* Ends the cluster if a rank has been silent for too long. A rank that loads its model, or has sent nothing yet, gets
+   more time. */
 static void specdec__link_listen(specdec__link *link, int rank, double now)
 {
     const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
     const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
 
     if (rank == specdec__link_rank(link) || !(now - since > most) ||
-        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        specdec__link_lose_rank(link, rank, "it was not heard of for too long"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
                   (int)(1000 * (now - since)));
     specdec__link_give_up(link);
 }
 
-/* Lets others hear of this rank, and finds out who was not heard of for too long. */
+/* Sends ALIVE when it is time, and checks that no rank has been silent for too long. */
 static void specdec__link_watch(specdec__link *link)
 {
     const double now = specdec__os_seconds(), silence = link->cluster.silence;
@@ -56492,7 +56709,7 @@ static void specdec__link_watch(specdec__link *link)
         specdec__link_listen(link, i, now);
 }
 
-/* Ends a rank that serves, once specdec_cancel was called. */
+/* Ends a rank that serves, once specdec_cancel was called on it. */
 static void specdec__link_heed(specdec__link *link)
 {
     if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
@@ -56501,7 +56718,7 @@ static void specdec__link_heed(specdec__link *link)
     specdec__link_give_up(link);
 }
 
-/* Reads what is urgent. */
+/* Receives and handles all urgent messages. */
 static void specdec__link_poll(specdec__link *link)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT];
@@ -56512,7 +56729,8 @@ static void specdec__link_poll(specdec__link *link)
             return;
         if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
             specdec__link_hear(link, message);
-        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
+        } else if (!specdec__link_lose_rank(link, specdec__wire_sender(message, size),
+                                            "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
             specdec__link_give_up(link);
@@ -56522,7 +56740,7 @@ static void specdec__link_poll(specdec__link *link)
     specdec__link_watch(link);
 }
 
-/* The rank whose messages this one receives that are not urgent. */
+/* The rank from which this one receives messages that are not urgent. */
 static int specdec__link_before(const specdec__link *link)
 {
     const int own = specdec__link_rank(link);
@@ -56532,8 +56750,8 @@ static int specdec__link_before(const specdec__link *link)
     return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
 }
 
-/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
-   was sent, as ALIVE says. */
+/* Whether a message is due: on rank 0 READY of other ranks, or the answer to a run; on others a message that ALIVE says
+   was sent. */
 static int specdec__link_awaits(const specdec__link *link)
 {
     if (specdec__link_rank(link))
@@ -56541,7 +56759,7 @@ static int specdec__link_awaits(const specdec__link *link)
     return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
 }
 
-/* The rank that keeps rank 0 waiting, and what it has not done. */
+/* The rank for which rank 0 waits, and what it has not done. */
 static int specdec__link_culprit(const specdec__link *link, const char **what)
 {
     const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
@@ -56555,7 +56773,8 @@ static int specdec__link_culprit(const specdec__link *link, const char **what)
     return i;
 }
 
-/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+/* Ends the cluster with an error: the awaited run has made no progress for too long, although all ranks send
+   messages. */
 static void specdec__link_stall(specdec__link *link)
 {
     const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
@@ -56573,8 +56792,8 @@ static void specdec__link_stall(specdec__link *link)
     specdec__link_give_up(link);
 }
 
-/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
-   progress; pauses of the rank itself count little. */
+/* Waits for a message, at most `seconds`. Counts the time without progress of the awaited run; pauses of this rank
+   itself count little. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
     const int awaits = specdec__link_awaits(link);
@@ -56590,14 +56809,14 @@ static void specdec__link_wait(specdec__link *link, double seconds)
         specdec__link_stall(link);
 }
 
-/* While the model loads, one more of its matrices is repacked. */
+/* Sends ALIVE while the model loads, after each repacked matrix. */
 static void specdec__link_load(specdec__link *link)
 {
     link->layer++;
     specdec__link_poll(link);
 }
 
-/* Between two layers. */
+/* The hook between two layers: handles urgent messages, and ends a cancelled run. */
 static void specdec__link_between(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -56608,7 +56827,7 @@ static void specdec__link_between(specdec__context *c)
     specdec__link_poll(link);
 }
 
-/* The next message of a rank, in link->in. Returns 0 while there is none. */
+/* Receives the next message of a rank into link->in. Returns 0 if there is none yet. */
 static int specdec__link_receive(specdec__link *link, int rank, int kind)
 {
     const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
@@ -56638,7 +56857,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Sends the orders that wait, with rows of x behind them. */
+/* Sends the stored orders, with rows of x behind them. */
 static void specdec__link_flush(specdec__link *link, int rows)
 {
     const specdec__context *c = link->context;
@@ -56656,7 +56875,8 @@ static void specdec__link_flush(specdec__link *link, int rows)
     link->words = 0;
 }
 
-/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
+/* Begins an order of `count` words; sends the stored orders first if there is no room. Returns the address of the
+   order's words. */
 static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
 {
     unsigned char *at;
@@ -56679,7 +56899,7 @@ static int specdec__link_view(const specdec__link *link, const specdec__view *vi
     return i;
 }
 
-/* The engine has done something to a view of the target: the others shall, too. */
+/* Stores an order for a change of a view of the target's cache, so that all ranks make the same change. */
 static void specdec__link_tell(void *listener, const specdec__kv_news *news)
 {
     specdec__link *link = (specdec__link *)listener;
@@ -56710,14 +56930,14 @@ static void specdec__link_land(specdec__link *link)
     memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
 }
 
-/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+/* Removes the oldest runs that have returned, or failed, and whose rows are not awaited. */
 static void specdec__link_sweep(specdec__link *link)
 {
     while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
         specdec__link_land(link);
 }
 
-/* Nobody waits for a run any more. */
+/* Marks a run as not awaited any more. */
 static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
 {
     specdec__link_doom(link, flight);
@@ -56725,7 +56945,7 @@ static void specdec__link_leave(specdec__link *link, specdec__wire_flight *fligh
     specdec__link_sweep(link);
 }
 
-/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
+/* Receives the answer to the oldest run. Returns 0 if it has not arrived. */
 static int specdec__link_answer(specdec__link *link)
 {
     specdec__wire_flight *flight = &link->flights[0];
@@ -56745,7 +56965,7 @@ static int specdec__link_answer(specdec__link *link)
         return 0;
     }
     longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
-    flight->longest = longest > flight->longest ? longest : flight->longest;
+    flight->slowest_seconds = longest > flight->slowest_seconds ? longest : flight->slowest_seconds;
     flight->back = 1;
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
@@ -56754,8 +56974,8 @@ static int specdec__link_answer(specdec__link *link)
     return 1;
 }
 
-/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
-   machine, and is not cancelled. */
+/* Computes the logits of the oldest run's rows, which have returned. This takes no longer than the output of a step on
+   one machine, and is not cancelled. */
 static void specdec__link_output(specdec__link *link)
 {
     specdec__context *c = link->context;
@@ -56773,7 +56993,7 @@ static void specdec__link_output(specdec__link *link)
     c->pool->cancel = cancel;
 }
 
-/* The oldest run, which is back, is taken: its rows become logits. */
+/* Takes the oldest run, which has returned: its rows become logits. */
 static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
 {
     const specdec__wire_flight flight = link->flights[0];
@@ -56789,7 +57009,7 @@ static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *
     return result;
 }
 
-/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+/* Whether a sequence was cancelled that is in the context's batch, or waits for it. */
 static int specdec__link_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
@@ -56814,8 +57034,8 @@ static int specdec__link_any_cancelled(const specdec__link *link)
     return any;
 }
 
-/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
-   before it are taken, as nobody waits for them. */
+/* Waits until a run with rows has returned, failed, or was cancelled; a cancelled run is not awaited further. Earlier
+   runs, which are not awaited, are removed. */
 static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
 {
     specdec__wire_flight *last;
@@ -56841,7 +57061,7 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
     return specdec__link_take_in(link, error);
 }
 
-/* The order for the batch that the context has prepared. */
+/* Stores the order to run the context's batch. */
 static void specdec__link_play(specdec__link *link, int cancelled)
 {
     const specdec__context *c = link->context;
@@ -56863,8 +57083,8 @@ static void specdec__link_play(specdec__link *link, int cancelled)
     }
 }
 
-/* Waits until the batch that the context has prepared may be sent: only some runs are on their way, whether anybody
-   waits for their rows or not. Errors: CANCELLED, and why the cluster has ended. */
+/* Waits until the batch of the context may be sent: until at most `ranks + 1` runs, cancelled ones included, are on
+   their way. Errors: CANCELLED, or the error by which the cluster has ended. */
 static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -56878,9 +57098,8 @@ static specdec_result specdec__link_begin(specdec__context *c, specdec_error *er
                                                           : SPECDEC_OK;
 }
 
-/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
-   unless it is one of several on their way. Runs of which nobody wants a row are not waited for. One that ended early
-   goes on as one that is cancelled. */
+/* The hook behind rank 0's last layer: sends a batch to the next rank. Its rows are awaited and become logits, unless
+   several runs are on their way, or it has no wanted rows. A batch that ended early is sent as a cancelled one. */
 static specdec_result specdec__link_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -56902,7 +57121,7 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_result resu
     return result || link->flying || !c->row_count ? result : specdec__link_await(link, link->run, error);
 }
 
-/* Of a rank behind which nobody goes on, and of rank 0. */
+/* Hooks of the last rank, and of rank 0. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
     {specdec__link_between, NULL, NULL}, {specdec__link_between, specdec__link_begin, specdec__link_run}};
 
@@ -56967,7 +57186,7 @@ static const struct {
 } specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
                                             {specdec__obey_truncate}, {specdec__obey_share}};
 
-/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
+/* Reads and obeys an order that changes a view. Returns 0 if the order is not valid. */
 static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
@@ -56991,7 +57210,7 @@ static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reade
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
-/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
+/* Whether nodes may descend from a node of an earlier run: it and its ancestors were computed. */
 static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
 {
     const specdec__context *c = link->context;
@@ -57005,7 +57224,7 @@ static int specdec__link_stands(const specdec__link *link, const specdec__view *
     return 1;
 }
 
-/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
+/* Reads the nodes of a run into the context. Returns 0 if they are not valid. */
 static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
@@ -57030,8 +57249,8 @@ static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wi
     return 1;
 }
 
-/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
-   that came, or NULL. Returns 0 when it makes no sense. */
+/* Runs a batch through the rank's layers. x: the received rows, or NULL; *empty: 1 if nothing was computed, as the run
+   is cancelled. Returns 0 if the rows are not valid. */
 static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
 {
     specdec__context *c = link->context;
@@ -57061,11 +57280,11 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->kept_nodes += *empty ? 0 : n;
     link->layer = (uint32_t)c->model->layers;
     link->stage = specdec__os_seconds() - start;
-    link->longest = link->stage > link->longest ? link->stage : link->longest;
+    link->slowest_seconds = link->stage > link->slowest_seconds ? link->stage : link->slowest_seconds;
     return 1;
 }
 
-/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
+/* Reads a run and computes this rank's layers. rows: received activations. */
 static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
 {
     specdec__context *c = link->context;
@@ -57081,7 +57300,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         return 0;
     link->run = run;
     link->layer = 0;
-    link->longest = 1e-6 * longest;
+    link->slowest_seconds = 1e-6 * longest;
     link->nodes = done + n;
     if (cancelled)
         specdec__link_hear_doom(link, run);
@@ -57095,10 +57314,10 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
 /* Microseconds of the run on the slowest rank so far. */
 static uint32_t specdec__link_longest(const specdec__link *link)
 {
-    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
+    return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
 }
 
-/* The last rank's answer to a run: the rows that are wanted, or none. */
+/* Sends the last rank's answer to a run: the wanted rows, or none. */
 static void specdec__link_reply(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
@@ -57113,7 +57332,8 @@ static void specdec__link_reply(specdec__link *link, int empty)
     specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
 }
 
-/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
+/* Passes a message to the next rank, with the results of its run. played: index of the run's order in the message; -1:
+   it has no run. */
 static void specdec__link_pass(specdec__link *link, int played, int empty)
 {
     specdec__context *c = link->context;
@@ -57134,8 +57354,8 @@ static void specdec__link_pass(specdec__link *link, int played, int empty)
         specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
 }
 
-/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
-   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
+/* Obeys the order at word `at` of a message of `words` words. *played: its index if it is a run, which must be the last
+   order. Returns the words that it takes; 0: it is not valid. */
 static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
 {
     const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
@@ -57161,7 +57381,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
     return sane ? 1 + (int)(head >> 8) : 0;
 }
 
-/* Obeys all orders of a message, and passes it on. */
+/* Obeys all orders of a message, and passes the message on. */
 static void specdec__link_obey(specdec__link *link)
 {
     const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
@@ -57179,7 +57399,7 @@ static void specdec__link_obey(specdec__link *link)
         specdec__link_pass(link, played, empty);
 }
 
-/* Obeys the rank before this one until that is told to end, or until something fails. */
+/* Obeys messages of the rank before this one until the cluster ends, or an error. */
 static specdec_result specdec__link_serve(specdec__link *link)
 {
     const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
@@ -57210,7 +57430,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Sends an order to the draft rank: (view, epoch, words...). */
-static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
+static void specdec__remote_draft_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
 {
     unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
     unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
@@ -57227,10 +57447,10 @@ static void specdec__guess_order(specdec__link *link, int kind, int view, const 
     specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
 }
 
-/* Tells the draft rank what it does not know of a text's first count tokens. */
-static void specdec__guess_tell(specdec__link *link, int view, const int32_t *text, int count)
+/* Sends the draft rank those of a sequence's first `count` tokens that it does not have. */
+static void specdec__remote_draft_tell(specdec__link *link, int view, const int32_t *text, int count)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
     uint32_t words[1 + SPECDEC__WIRE_TOKENS];
     int i;
 
@@ -57243,27 +57463,27 @@ static void specdec__guess_tell(specdec__link *link, int view, const int32_t *te
         known->told += n;
         known->told_at = specdec__os_seconds();
         known->news = 0;
-        specdec__guess_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
+        specdec__remote_draft_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
     }
 }
 
-/* Tells the draft rank how the tokens of a text are chosen, if it does not know. */
-static void specdec__guess_choose(specdec__link *link, int view, const uint32_t *sampling)
+/* Sends the draft rank the sampling of a sequence, if that has changed. */
+static void specdec__remote_draft_choose(specdec__link *link, int view, const uint32_t *sampling)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
 
     if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
         return;
     memcpy(known->sampling, sampling, sizeof known->sampling);
     known->epoch++;
     known->count = 0;
-    specdec__guess_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
+    specdec__remote_draft_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
 }
 
-/* Only the first length tokens of a text stay what they are. */
-static void specdec__guess_cut(specdec__link *link, int view, int length)
+/* Cuts a sequence on the draft rank to its first `length` tokens. */
+static void specdec__remote_draft_cut(specdec__link *link, int view, int length)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
 
     if (known->told <= length)
         return;
@@ -57272,13 +57492,14 @@ static void specdec__guess_cut(specdec__link *link, int view, int length)
     known->count = 0;
     known->news = 1;
     if (!length)
-        specdec__guess_tell(link, view, NULL, 0);
+        specdec__remote_draft_tell(link, view, NULL, 0);
 }
 
-/* A text, of which nothing is known, begins with the first length tokens of another one. */
-static void specdec__guess_branch(specdec__link *link, int view, int other, int length)
+/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of another
+   one. */
+static void specdec__remote_draft_branch(specdec__link *link, int view, int other, int length)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
     uint32_t words[2];
 
     words[0] = (uint32_t)other;
@@ -57286,27 +57507,28 @@ static void specdec__guess_branch(specdec__link *link, int view, int other, int 
     known->told = (int)words[1];
     known->epoch++;
     known->count = known->news = 0;
-    specdec__guess_tell(link, other, NULL, 0);
-    specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
+    specdec__remote_draft_tell(link, other, NULL, 0);
+    specdec__remote_draft_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
 }
 
-/* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
-   another way. */
-static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)
+/* The draft token that is the last of a sequence's first `count` tokens; NULL: it has not arrived, or the tokens before
+   it differ. */
+static const specdec__remote_draft *specdec__remote_draft_root(specdec__link *link, int view, const int32_t *text,
+                                                               int count)
 {
-    specdec__guessed *known = &link->guessed[view];
-    const specdec__guess *guess = specdec__guess_at(link, known->root), *child = NULL;
+    specdec__remote_sequence *known = &link->guessed[view];
+    const specdec__remote_draft *guess = specdec__remote_draft_at(link, known->root), *child = NULL;
     uint32_t i;
 
     if (!guess && known->count)
-        specdec__guess_forget(known);
+        specdec__remote_draft_forget(known);
     for (; guess && known->count && known->count < count; guess = child) {
         if (!guess->count)
             return NULL;
         for (i = 0, child = NULL; i < guess->count && !child; i++) {
-            child = specdec__guess_at(link, guess->first + i);
+            child = specdec__remote_draft_at(link, guess->first + i);
             if (!child)
-                specdec__guess_forget(known);
+                specdec__remote_draft_forget(known);
             child = child && child->token == text[known->count] ? child : NULL;
         }
         known->count = child ? known->count + 1 : 0;
@@ -57323,8 +57545,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
-   keys are stored, and how many; how often states are; who has which layers. */
+/* A hash of what all ranks must have in common: the model's facts and some bytes of its weights; type and number of
+   keys; distance of checkpoints; which rank has which layers. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
                                           const specdec_cluster *cluster)
 {
@@ -57354,8 +57576,9 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     return hash;
 }
 
-/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
-   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
+/* A hash of what the draft rank must have in common with rank 0: number and length of sequences, where the
+   configuration sets them, and the tokens of the vocabulary, without those behind a power of two, which may be padding.
+   */
 static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
 {
     unsigned char numbers[2 * 4];
@@ -57375,12 +57598,12 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     return hash;
 }
 
-/* Takes what rank 0 needs to know of a draft rank. */
+/* Takes rank 0's memory for draft tokens of the draft rank. */
 static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
 {
-    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
-    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
-    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
+    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->views, 8);
+    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->views);
+    specdec__remote_draft *guesses = SPECDEC__TAKE(arena, specdec__remote_draft, count);
 
     if (!link)
         return;
@@ -57389,7 +57612,7 @@ static void specdec__link_take_guesses(specdec__link *link, const specdec__room 
     link->guess_count = count;
 }
 
-/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
+/* Takes a rank's memory, besides its context, from an arena. Views and their cancel flags are entered later. */
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
@@ -57427,7 +57650,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     return link;
 }
 
-/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
+/* Connects the ranks: rank 0 waits until all others are ready; these send READY until rank 0 has answered. */
 static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
 {
     const int others = link->cluster.ranks - 1;
@@ -57451,7 +57674,7 @@ static specdec_result specdec__link_meet(specdec__link *link, const specdec_hook
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
 }
 
-/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
+/* Ends the cluster: rank 0 tells all others to end; another rank that ends by itself tells them, too. */
 static void specdec__link_end(specdec__link *link)
 {
     if (link->failed.code || link->ended)
@@ -57461,7 +57684,7 @@ static void specdec__link_end(specdec__link *link)
         specdec__link_give_up(link);
     } else {
         if (link->drafter)
-            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
+            specdec__remote_draft_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
         if (specdec__link_last(link))
             specdec__link_order(link, SPECDEC__WIRE_END, 0);
         specdec__link_flush(link, 0);
@@ -57495,12 +57718,12 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     specdec__wire_flight *flight;
     specdec_result result;
 
-    ranks->stage.view = &pipe->text->view;
+    ranks->stage.view = &pipe->sequence->view;
     link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
     link->flying = 1;
     result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
     link->flying = 0;
-    pipe->full = ranks->stage.failed;
+    pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
     link->own = specdec__os_seconds() - start;
@@ -57521,13 +57744,13 @@ static int specdec__ranks_state(specdec__ranks *ranks)
         continue;
     specdec__link_poll(link);
     if (link->failed.code)
-        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES | SPECDEC__PIPE_GUESSED;
-    state |= link->fresh ? SPECDEC__PIPE_GUESSED : 0;
+        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
+    state |= link->fresh ? SPECDEC__PIPE_DRAFTED : 0;
     if (link->flight_count && link->flights[0].back)
-        state |= SPECDEC__PIPE_BACK;
-    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
-        state |= SPECDEC__PIPE_TAKES;
+        state |= SPECDEC__PIPE_RETURNED;
+    ranks->pipe.free_at = link->run == link->done ? 0 : link->free_at - link->own;
+    if (specdec__os_seconds() >= ranks->pipe.free_at && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
+        state |= SPECDEC__PIPE_FREE;
     return state;
 }
 
@@ -57542,14 +57765,14 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
         const double now = specdec__os_seconds();
         double pause = SPECDEC__WIRE_PAUSE;
 
-        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
+        if (!until || state & until || (pipe->wake_at > 0 && now >= pipe->wake_at) ||
             SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is cancelled */
+            (until == SPECDEC__PIPE_RETURNED && specdec__link_any_cancelled(link))) /* no other run is awaited */
             return state;
-        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
-            pause = pipe->takes - now;
-        if (pipe->wake > 0 && pipe->wake - now < pause)
-            pause = pipe->wake - now;
+        if (until & SPECDEC__PIPE_FREE && pipe->free_at - now < pause)
+            pause = pipe->free_at - now;
+        if (pipe->wake_at > 0 && pipe->wake_at - now < pause)
+            pause = pipe->wake_at - now;
         if (pause > 0)
             specdec__link_wait(link, pause);
     }
@@ -57564,7 +57787,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec_result result;
     double start, own;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_RETURNED)) {
         if (specdec__link_any_cancelled(link)) {
             specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
@@ -57576,11 +57799,11 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
         specdec__link_land(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
-    pipe->longest = link->flights[0].longest;
+    pipe->stage_seconds = link->flights[0].slowest_seconds;
     start = specdec__os_seconds();
     result = specdec__link_take_in(link, &unsound);
     own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
-    pipe->longest = own > pipe->longest ? own : pipe->longest;
+    pipe->stage_seconds = own > pipe->stage_seconds ? own : pipe->stage_seconds;
     if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
         return specdec__fail(error, result, "%s", unsound.text);
     return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
@@ -57610,14 +57833,14 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_remote {
-    const specdec__context *target; /* whose link remembers what has come */
+    const specdec__context *target; /* its link stores the draft tokens that have arrived */
     int vocab;                      /* of the target: other tokens are not proposed */
-    uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
+    uint32_t *numbers;              /* (sequences, capacity): the numbers of candidates on the draft rank; 0: none */
     int capacity;
-    double until;                   /* by the clock: guesses are waited for; 0: they are not */
+    double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
 } specdec__draft_remote;
 
-SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
+SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
@@ -57631,45 +57854,45 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const 
     return m->numbers + (size_t)p->at * (size_t)m->capacity;
 }
 
-/* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
-static const specdec__guess *specdec__draft_remote_guess(const specdec__drafter *d, const specdec__proposal *p,
-                                                       int candidate)
+/* The draft token of a candidate, if its children have arrived; NULL: not yet. */
+static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d, const specdec__proposal *p,
+                                                               int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
-    const specdec__guess *guess =
-        candidate ? specdec__guess_at(link, specdec__draft_remote_numbers(d, p)[candidate])
-                  : specdec__guess_root(link, p->at, p->text, p->count);
+    const specdec__remote_draft *guess =
+        candidate ? specdec__remote_draft_at(link, specdec__draft_remote_numbers(d, p)[candidate])
+                  : specdec__remote_draft_root(link, p->at, p->text, p->count);
 
     return guess && guess->count ? guess : NULL;
 }
 
-static int specdec__draft_remote_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return specdec__draft_remote_guess(d, p, candidate) != NULL;
+    return specdec__draft_remote_find(d, p, candidate) != NULL;
 }
 
-/* After the usual time; when twice that is over, nothing is awaited any more. */
+/* Seconds until more draft tokens usually arrive; 0 once twice that time is over. */
 static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
-    const int goes_on = specdec__draft_remote_knows(d, p, 0);
+    const int goes_on = specdec__draft_remote_can_extend(d, p, 0);
     const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
     const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Before guesses behind the root are looked up: how long they are waited for. */
+/* Sets how long draft tokens behind the root are waited for. */
 static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
+    const double late = 2 * link->late, wait = !(late > 0) || late > p->wait_seconds ? p->wait_seconds : late;
 
-    m->until = specdec__draft_remote_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
 }
 
-/* Waits until it is known what may follow a candidate, if that is to be waited for. */
+/* Waits until the children of a candidate have arrived, at most until m->until. */
 static void specdec__draft_remote_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
@@ -57677,25 +57900,26 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__prop
     double left;
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_knows(d, p, candidate)) {
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, p, candidate)) {
         specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
 }
 
-/* The child of a guess with a rank; NULL: there is none whose token the target has. */
-static const specdec__guess *specdec__draft_remote_child(const specdec__drafter *d, const specdec__guess *guess,
-                                                         int rank)
+/* The child of a draft token with a rank; NULL: it has none, or the target's vocabulary lacks the token. */
+static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
+                                                                const specdec__remote_draft *guess, int rank)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
-    const specdec__guess *child =
-        rank <= guess->count ? specdec__guess_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
-                             : NULL;
+    const specdec__remote_draft *child =
+        rank <= guess->count
+            ? specdec__remote_draft_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
+            : NULL;
 
     return child && child->token < m->vocab ? child : NULL;
 }
 
-/* Guesses become the tokens of a tree whose shape is given. */
+/* Fills a tree of a given shape with draft tokens that have arrived. */
 static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     uint32_t *numbers = specdec__draft_remote_numbers(d, p);
@@ -57705,11 +57929,11 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__p
     specdec__draft_remote_begin(d, p);
     for (i = 1; i < p->tree.n; i++) {
         const int above = p->tree.parents[i];
-        const specdec__guess *parent, *child;
+        const specdec__remote_draft *parent, *child;
 
         if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
             specdec__draft_remote_await(d, p, above);
-        parent = specdec__draft_remote_guess(d, p, above);
+        parent = specdec__draft_remote_find(d, p, above);
         child = parent ? specdec__draft_remote_child(d, parent, p->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
@@ -57718,10 +57942,10 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-/* Appends what has come behind a candidate. */
+/* Appends the children of a candidate that have arrived. */
 static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
 {
-    const specdec__guess *guess = specdec__draft_remote_guess(d, p, candidate), *child;
+    const specdec__remote_draft *guess = specdec__draft_remote_find(d, p, candidate), *child;
     const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     int i;
 
@@ -57739,7 +57963,7 @@ static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *
 }
 
 static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
-                                                 specdec_error *error)
+                                                   specdec_error *error)
 {
     int i, best = 0;
 
@@ -57764,22 +57988,22 @@ static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p
     for (i = root + 1; i < known; i++)
         if (p->place[i] >= 0)
             numbers[p->place[i]] = numbers[i];
-    for (p->ran = 0, i = 1; i < p->tree.n; i++)
-        p->ran += p->extended[i];
+    for (p->extended_count = 0, i = 1; i < p->tree.n; i++)
+        p->extended_count += p->extended[i];
 }
 
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__guess_cut(specdec__draft_remote_link(d), at, length);
+    specdec__remote_draft_cut(specdec__draft_remote_link(d), at, length);
 }
 
 static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__guess_branch(specdec__draft_remote_link(d), at, of, length);
+    specdec__remote_draft_branch(specdec__draft_remote_link(d), at, of, length);
 }
 
-/* That other rank's time. */
+/* The cost of a level: drafting takes time on the other rank only. */
 static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -57787,7 +58011,7 @@ static double specdec__draft_remote_cost(const specdec__drafter *d, const specde
     return 0;
 }
 
-/* It was told. */
+/* How many tokens the drafter has not prefilled: 0, as the draft rank receives them by itself. */
 static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int count)
 {
     (void)d;
@@ -57796,8 +58020,8 @@ static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int c
     return 0;
 }
 
-static void specdec__draft_remote_look(specdec__drafter *d, int at, const int32_t *text, int count,
-                                     const specdec_sampling *s)
+static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int32_t *text, int count,
+                                          const specdec_sampling *s)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
@@ -57812,13 +58036,13 @@ static void specdec__draft_remote_look(specdec__drafter *d, int at, const int32_
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
-    specdec__sample_words(&others, words + 8, 0);
-    specdec__guess_choose(link, at, words);
-    specdec__guess_tell(link, at, text, count);
+    specdec__sample_convert_words(&others, words + 8, 0);
+    specdec__remote_draft_choose(link, at, words);
+    specdec__remote_draft_tell(link, at, text, count);
 }
 
 static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
-                                               specdec__arena *arena, specdec_error *error)
+                                                 specdec__arena *arena, specdec_error *error)
 {
     specdec__draft_remote *m = SPECDEC__TAKE(arena, specdec__draft_remote, 1);
     uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
@@ -57838,8 +58062,8 @@ static const specdec__drafter_kind specdec__draft_remote_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_remote_init, specdec__draft_remote_fill, specdec__draft_remote_extend, NULL,
     specdec__draft_remote_truncate, specdec__draft_remote_share, NULL, specdec__draft_remote_cost,
     specdec__draft_remote_behind,
-    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_look,
-    specdec__draft_remote_knows, specdec__draft_remote_due, 0, 0, NULL};
+    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_prepare,
+    specdec__draft_remote_can_extend, specdec__draft_remote_due, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
@@ -57847,33 +58071,33 @@ SPECDEC__FOR_SPEED
  * >>cluster/draft_rank: the loop of a rank that only drafts.
  * ================================================================================================================== */
 
-#define SPECDEC__GUESSER_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
-#define SPECDEC__GUESSER_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
+#define SPECDEC__DRAFT_RANK_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
+#define SPECDEC__DRAFT_RANK_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
 
-/* What a rank that only drafts knows of a text. */
-typedef struct specdec__guesser_text {
-    uint32_t *numbers; /* (candidates): by which rank 0 knows them; 0: was not told */
-    uint32_t epoch;    /* that rank 0 is in */
-    int fresh;         /* the root is one of which rank 0 was not told yet */
-    int full;          /* there was no room for guesses behind so many tokens */
-} specdec__guesser_text;
+/* A sequence of rank 0, on the rank that only drafts. */
+typedef struct specdec__draft_rank_text {
+    uint32_t *numbers; /* (candidates): their numbers on rank 0; 0: not sent */
+    uint32_t epoch;    /* of rank 0's last order: it changes when draft tokens are dropped */
+    int fresh;         /* 1: the root was not sent to rank 0 yet */
+    int full;          /* count at which the cache had no room for draft tokens */
+} specdec__draft_rank_text;
 
-/* What a rank has that only drafts. */
-typedef struct specdec__guesser {
-    specdec__guesser_text *sequences; /* (texts) */
-    uint32_t number;         /* of the next guess */
-    specdec *text;           /* the draft model's context holds the nodes of its tree alone; NULL: of none */
-    int runs;                /* that were made for it since its turn came */
-} specdec__guesser;
+/* The state of a rank that only drafts. */
+typedef struct specdec__draft_rank {
+    specdec__draft_rank_text *sequences; /* (texts) */
+    uint32_t number;         /* of the next draft token */
+    specdec *text;           /* whose tree the draft model's context holds; NULL: no tree */
+    int runs;                /* draft runs for the sequence since it was chosen */
+} specdec__draft_rank;
 
 SPECDEC__FOR_SIZE
 
-/* What a rank needs that only drafts. */
-static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
+/* Takes the memory of a rank that only drafts from an arena. */
+static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
-    specdec__guesser *guesser = SPECDEC__TAKE(arena, specdec__guesser, 1);
-    specdec__guesser_text *texts = SPECDEC__TAKE(arena, specdec__guesser_text, e->room.views);
+    specdec__draft_rank *guesser = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
+    specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.views);
     int i;
 
     for (i = 0; i < e->room.views; i++) {
@@ -57889,41 +58113,42 @@ static void specdec__guesser_take(specdec__engine *e, specdec__arena *arena)
     e->link->guesser = guesser;
 }
 
-static specdec__proposal *specdec__guesser_proposal(const specdec *t)
+static specdec__proposal *specdec__draft_rank_proposal(const specdec *t)
 {
     return &t->engine->drafters[0].proposals[t->at];
 }
 
-/* Nothing that was guessed behind a text holds. Its first count tokens stay. */
-static void specdec__guesser_cut(specdec *t, int count)
+/* Drops all draft tokens of a sequence, and its tokens behind the first `count`. */
+static void specdec__draft_rank_cut(specdec *t, int count)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    specdec__proposal *p = specdec__guesser_proposal(t);
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     if (count < t->count)
         d->kind->truncate(d, t->at, t->tokens, count);
-    p->stays = p->count = 0;
+    p->valid_at = p->count = 0;
     t->count = count;
     t->engine->link->guesser->sequences[t->at].full = 0;
 }
 
-/* Guesses begin behind the text, or go on where some stayed. */
-static void specdec__guesser_begin(specdec *t)
+/* Begins a tree behind the sequence, or continues with the draft tokens that were kept. */
+static void specdec__draft_rank_begin(specdec *t)
 {
     specdec__engine *e = t->engine;
-    specdec__proposal *p = specdec__guesser_proposal(t);
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->guesser->sequences[t->at].fresh = !p->stays;
+    e->link->guesser->sequences[t->at].fresh = !p->valid_at;
     p->grows = p->shares = 1;
 }
 
-/* The text has got its last n tokens: what was guessed behind them stays. How the guesses fared is noted. */
-static void specdec__guesser_settle(specdec *t, int n)
+/* The sequence has got its last n tokens from rank 0: keeps the draft tokens behind them, and counts which draft tokens
+   were accepted. */
+static void specdec__draft_rank_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
-    specdec__proposal *p = specdec__guesser_proposal(t);
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
     uint32_t *numbers = e->link->guesser->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
@@ -57934,42 +58159,42 @@ static void specdec__guesser_settle(specdec *t, int n)
     memset(p->place, -1, (size_t)known * sizeof *p->place);
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
-    specdec__tune_fade(e->tune);
+    specdec__tune_decay(e->tune);
     if (e->link->guesser->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
         e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
-    for (i = 0; p->stays && i < known; i++) /* candidates that stay have moved to the front */
+    for (i = 0; p->valid_at && i < known; i++) /* candidates that stay have moved to the front */
         if (p->place[i] >= 0)
             numbers[p->place[i]] = numbers[i];
     p->count = 0;
-    if (p->stays)
-        specdec__guesser_begin(t);
+    if (p->valid_at)
+        specdec__draft_rank_begin(t);
 }
 
-/* A text goes on: (from, tokens...). Returns 0 when that makes no sense. */
-static int specdec__guesser_hear_text(specdec *t, specdec__wire_reader *in)
+/* Obeys the order (from, tokens...): tokens of a sequence. Returns 0 if the order is not valid. */
+static int specdec__draft_rank_hear_text(specdec *t, specdec__wire_reader *in)
 {
-    const specdec__proposal *p = specdec__guesser_proposal(t);
+    const specdec__proposal *p = specdec__draft_rank_proposal(t);
     const int from = specdec__wire_int(in, 0, t->count), n = in->left, vocab = t->engine->target_model->vocab_size;
     int i;
 
     if (in->bad || n > t->context - from)
         return 0;
     if (from < t->count)
-        specdec__guesser_cut(t, from);
+        specdec__draft_rank_cut(t, from);
     for (i = 0; i < n; i++) { /* the target may have tokens that the draft model has not */
         const uint32_t token = specdec__wire_word(in);
 
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
     if (n && p->count && p->count == from)
-        specdec__guesser_settle(t, n);
+        specdec__draft_rank_settle(t, n);
     return 1;
 }
 
-/* How the tokens of a text are chosen. Returns 0 when that makes no sense. */
-static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
+/* Obeys the order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
+static int specdec__draft_rank_hear_sampling(specdec *t, specdec__wire_reader *in)
 {
     uint32_t words[SPECDEC__SAMPLE_WORDS];
     specdec_sampling s;
@@ -57986,15 +58211,16 @@ static int specdec__guesser_hear_sampling(specdec *t, specdec__wire_reader *in)
     s.seed |= (uint64_t)specdec__wire_word(in) << 32;
     for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
         words[i] = specdec__wire_word(in);
-    specdec__sample_words(&s, words, 1);
+    specdec__sample_convert_words(&s, words, 1);
     if (in->bad || in->left || specdec__sample_check(&s, NULL))
         return 0;
     t->settings.sampling = s;
     return 1;
 }
 
-/* A text begins as another one does: (other, count). Returns 0 when that makes no sense. */
-static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
+/* Obeys the order (other, count): a sequence begins with the first tokens of another one. Returns 0 if the order is not
+   valid. */
+static int specdec__draft_rank_hear_branch(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
     const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
@@ -58002,7 +58228,7 @@ static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
 
     if (in->bad || in->left || other == t)
         return 0;
-    specdec__guesser_cut(t, 0);
+    specdec__draft_rank_cut(t, 0);
     if (d->kind->share)
         d->kind->share(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
@@ -58012,11 +58238,11 @@ static int specdec__guesser_hear_branch(specdec *t, specdec__wire_reader *in)
 
 static const struct {
     int (*hear)(specdec *t, specdec__wire_reader *in);
-} specdec__guesser_table[] = {{specdec__guesser_hear_text}, {specdec__guesser_hear_sampling},
-                              {specdec__guesser_hear_branch}};
+} specdec__draft_rank_table[] = {{specdec__draft_rank_hear_text}, {specdec__draft_rank_hear_sampling},
+                                 {specdec__draft_rank_hear_branch}};
 
-/* Obeys a message of rank 0, which is one order. */
-static void specdec__guesser_obey(specdec__engine *e)
+/* Obeys an order of rank 0. */
+static void specdec__draft_rank_obey(specdec__engine *e)
 {
     specdec__link *link = e->link;
     specdec__wire_reader in = {link->in + 4 * SPECDEC__WIRE_HEAD, 0, 0};
@@ -58032,9 +58258,9 @@ static void specdec__guesser_obey(specdec__engine *e)
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
         if (e->link->guesser->sequences[view].epoch != epoch)
-            specdec__guesser_cut(&e->sequences[view], e->sequences[view].count);
+            specdec__draft_rank_cut(&e->sequences[view], e->sequences[view].count);
         e->link->guesser->sequences[view].epoch = epoch;
-        sane = specdec__guesser_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
+        sane = specdec__draft_rank_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
         link->ended |= sane;
@@ -58043,14 +58269,14 @@ static void specdec__guesser_obey(specdec__engine *e)
         specdec__link_nonsense(link, 0, "orders that make no sense");
 }
 
-/* Of what may follow candidates, which lies from candidate `from` on, leaves the first behind each and those that are
-   likely enough: nobody but rank 0 can go on from others, and it does not hear of them. */
-static void specdec__guesser_prune(specdec__proposal *p, int from)
+/* Of the children from candidate `from` on, keeps the first child of each parent and those that are probable enough.
+   The others are not sent, and will not be extended. */
+static void specdec__draft_rank_prune(specdec__proposal *p, int from)
 {
     int i, n = from;
 
     for (i = from; i < p->tree.n; i++) {
-        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__GUESSER_SHARE)
+        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__DRAFT_RANK_SHARE)
             continue;
         specdec__tree_put(&p->tree, n, p->tree.parents[i], p->tree.ranks[i]);
         p->tokens[n] = p->tokens[i];
@@ -58062,13 +58288,13 @@ static void specdec__guesser_prune(specdec__proposal *p, int from)
     p->tree.n = n;
 }
 
-/* Sends what may follow the count chosen candidates: that lies from candidate `from` on. */
-static void specdec__guesser_send(specdec *t, int count, int from)
+/* Sends to rank 0 the children of the `count` chosen candidates, which begin at candidate `from`. */
+static void specdec__draft_rank_send(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
-    const specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser *g = e->link->guesser;
-    specdec__guesser_text *own = &g->sequences[t->at];
+    const specdec__proposal *p = specdec__draft_rank_proposal(t);
+    specdec__draft_rank *g = e->link->guesser;
+    specdec__draft_rank_text *own = &g->sequences[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
 
@@ -58097,13 +58323,13 @@ static void specdec__guesser_send(specdec *t, int count, int from)
     specdec__link_send(e->link, 0, SPECDEC__WIRE_GUESSES, message, at, 0, 0);
 }
 
-/* Goes on from the likeliest guesses behind a text. Returns 0 when none is likely enough, or there is no room. */
-static int specdec__guesser_extend(specdec *t)
+/* Extends the most probable draft tokens of a sequence. Returns 0 if none is probable enough, or there is no room. */
+static int specdec__draft_rank_extend(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
-    specdec__proposal *p = specdec__guesser_proposal(t);
-    specdec__guesser_text *own = &e->link->guesser->sequences[t->at];
+    specdec__proposal *p = specdec__draft_rank_proposal(t);
+    specdec__draft_rank_text *own = &e->link->guesser->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -58111,10 +58337,10 @@ static int specdec__guesser_extend(specdec *t)
     if (!t->count || own->full == t->count)
         return 0;
     if (p->count != t->count)
-        specdec__guesser_begin(t);
+        specdec__draft_rank_begin(t);
     for (i = 1; i < p->tree.n; i++)
         live += p->extended[i];
-    if (live + a->width > specdec__min_int(SPECDEC__GUESSER_LIVE, a->nodes))
+    if (live + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_LIVE, a->nodes))
         return 0;
     a->cutoff = SPECDEC__AHEAD_CUTOFF;
     count = specdec__ahead_choose(a, p, 1);
@@ -58124,53 +58350,54 @@ static int specdec__guesser_extend(specdec *t)
     result = specdec__ahead_extend(a, p, known, count, &t->error);
     if (result) {
         own->full = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
-        p->stays = p->count = 0;
+        p->valid_at = p->count = 0;
         return 0;
     }
-    specdec__guesser_prune(p, from);
-    specdec__guesser_send(t, count, from);
+    specdec__draft_rank_prune(p, from);
+    specdec__draft_rank_send(t, count, from);
     return 1;
 }
 
-/* The next text behind whose last token nothing was guessed yet; NULL: there is none. */
-static specdec *specdec__guesser_next(const specdec__engine *e)
+/* The next sequence whose root was not extended yet; NULL: there is none. */
+static specdec *specdec__draft_rank_next(const specdec__engine *e)
 {
-    const specdec__guesser *g = e->link->guesser;
+    const specdec__draft_rank *g = e->link->guesser;
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
     for (i = 0; i < e->room.views; i++) {
         specdec *t = &e->sequences[(first + i) % e->room.views];
 
-        if (t != g->text && t->count && specdec__guesser_proposal(t)->count != t->count &&
+        if (t != g->text && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
             g->sequences[t->at].full != t->count)
             return t;
     }
     return NULL;
 }
 
-/* Goes on with a text: another one when that waits and this one had its turn. Returns 0 when there is none. */
-static int specdec__guesser_work(specdec__engine *e)
+/* Makes a draft run for a sequence; for another one if that waits and this one has had its runs. Returns 0 if there is
+   nothing to draft. */
+static int specdec__draft_rank_work(specdec__engine *e)
 {
-    specdec__guesser *g = e->link->guesser;
-    specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__guesser_next(e);
-    int went = g->text && !next && specdec__guesser_extend(g->text);
+    specdec__draft_rank *g = e->link->guesser;
+    specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next(e);
+    int went = g->text && !next && specdec__draft_rank_extend(g->text);
 
-    next = went || next ? next : specdec__guesser_next(e);
+    next = went || next ? next : specdec__draft_rank_next(e);
     if (next) {
         if (g->text) /* its tree is left behind */
-            specdec__guesser_proposal(g->text)->stays = 0;
+            specdec__draft_rank_proposal(g->text)->valid_at = 0;
         g->text = next;
         g->runs = 0;
-        went = specdec__guesser_extend(next);
+        went = specdec__draft_rank_extend(next);
     }
     g->runs += went;
     e->link->runs += went;
     return went;
 }
 
-/* Guesses what follows the texts that rank 0 tells of, until that ends or something fails. */
-static specdec_result specdec__guesser_serve(specdec__engine *e)
+/* Drafts for the sequences of rank 0 until rank 0 ends, or an error. */
+static specdec_result specdec__draft_rank_serve(specdec__engine *e)
 {
     specdec__link *link = e->link;
 
@@ -58182,8 +58409,8 @@ static specdec_result specdec__guesser_serve(specdec__engine *e)
             return link->failed.code;
         SPECDEC__STORE(&link->stop, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
-            specdec__guesser_obey(e);
-        else if (!link->failed.code && specdec__guesser_work(e))
+            specdec__draft_rank_obey(e);
+        else if (!link->failed.code && specdec__draft_rank_work(e))
             link->working += specdec__os_seconds() - start;
         else if (!link->failed.code)
             specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
@@ -58218,7 +58445,7 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
 
     e->link = link;
     if (e->remote->drafts)
-        specdec__guesser_take(e, arena);
+        specdec__draft_rank_take(e, arena);
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
@@ -58273,7 +58500,7 @@ static specdec_result specdec__cluster_serve(specdec *t)
 
     e->pool.cancel = &link->stop;
     link->cancel = &t->cancel;
-    result = link->guesser ? specdec__guesser_serve(e) : specdec__link_serve(link);
+    result = link->guesser ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
     t->stats.accepted = link->kept_nodes;
@@ -58326,7 +58553,7 @@ const char *specdec_version(void) { return SPECDEC_VERSION; }
 
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
-/* Bytes of a block whose layout used `used`: whatever the block's own alignment is. */
+/* Bytes of a block whose layout used `used` bytes, for a block of any alignment. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
 /* An arena over a block, from its first aligned byte; it is full exactly when the block is below
@@ -58342,7 +58569,7 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
-/* Bytes of a block for what an arena has counted; *bytes is left alone on failure. */
+/* *bytes: the size of a block for what an arena has counted; unchanged after an error. */
 static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
@@ -58358,13 +58585,13 @@ static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_er
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
-/* Refuses a call with a NULL where something must be. */
+/* Returns the error of a call in which a required pointer is NULL. */
 static specdec_result specdec__is_missing(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* Refuses a call on no text, on one that is closed, or one without what it needs (given: it has that). */
+/* Returns an error for a call on NULL, on a closed sequence, or without a required argument (given 0). */
 static specdec_result specdec__check_call(specdec *t, int given)
 {
     if (!t)
@@ -58376,7 +58603,7 @@ static specdec_result specdec__check_call(specdec *t, int given)
     return given ? SPECDEC_OK : specdec__is_missing(&t->error);
 }
 
-/* Checks the settings that texts begin with. Apart, so that the 2 KB of a scan for stop strings lie on the stack only
+/* Checks config.settings. A function of its own, so that the 2 KB of a scan for stop strings are on the stack only
    here. */
 static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
 {
@@ -58387,7 +58614,7 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
-/* Makes the engine a rank of the cluster that the configuration names. */
+/* Makes the engine a rank of the configuration's cluster. */
 static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
@@ -58395,12 +58622,12 @@ static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *er
     return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
 }
 
-/* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
+/* Lays out all that an engine needs in an arena; e->config is set. */
 static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
 
-    specdec__engine_parts(e, arena);
+    specdec__engine_take_parts(e, arena);
     if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
         (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
@@ -58415,7 +58642,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     return result;
 }
 
-/* An engine that is only measured lies on the stack, in several parts: no frame is to be large. This is the last. */
+/* Counts the memory of an engine. The engine lies on the stack, in parts of several frames, as no frame may be large;
+   this is the innermost. */
 static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model **own,
                                                          specdec__kernels *kernels, specdec__drafter *drafters,
                                                          size_t *bytes, specdec_error *error)
@@ -58437,7 +58665,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The part before that: the kernels. */
+/* As specdec__measure; its frame holds the kernels. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_config *config, specdec__model **own,
                                                                  specdec__drafter *drafters, size_t *bytes,
                                                                  specdec_error *error)
@@ -58447,7 +58675,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_c
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The part before that: the drafters. */
+/* As specdec__measure; its frame holds the drafters. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
                                                                   size_t *bytes, specdec_error *error)
 {
@@ -58457,7 +58685,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_
     return specdec__measure_kernels(config, own, drafters, bytes, error);
 }
 
-/* The parts before these: one for each model that the engine opens, `left` of which have none yet. */
+/* As specdec__measure; its frame holds one of the models that the engine opens, `left` of which have no frame yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
                                                                 int left, size_t *bytes, specdec_error *error)
 {
@@ -58469,7 +58697,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_co
                     : specdec__measure_drafters(config, own, bytes, error);
 }
 
-/* Whether an engine opens the model of a source: it is given, and not prepared. */
+/* Whether the engine opens the model of a source: the source is given and has no prepared model. */
 static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
@@ -58527,7 +58755,7 @@ static specdec_result specdec__call_serve(specdec *t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
-/* Opens an empty text, or a copy of this one. */
+/* Opens an empty sequence, or (fork 1) a copy of t. */
 static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
@@ -58536,7 +58764,7 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
+    *opened = fork ? specdec__engine_fork(t) : specdec__engine_open_free(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
@@ -58548,7 +58776,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_discard_children(*fork); /* for its own children, the copy writes its stock anew */
+    specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
     return SPECDEC_OK;
 }
 
@@ -58571,7 +58799,7 @@ specdec *specdec_child(specdec *t, int i)
     return found;
 }
 
-/* Appends bytes to what is being restored, as far as there is room. */
+/* Appends bytes to the joined text, as far as there is room; *length counts all. */
 static void specdec__restore_bytes(const unsigned char *from, size_t count, char *bytes, size_t room, size_t *length)
 {
     if (*length < room)
@@ -58579,7 +58807,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
+/* How many bytes of a sequence's own answer were returned, so that no stop string can end the answer within them. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -58593,16 +58821,16 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
     return known < back ? 0 : known - back;
 }
 
-/* What is being restored: where to, and which bytes of a text's own are sure. */
+/* The joined text so far, and what a sequence adds to it. */
 typedef struct specdec__restoring {
-    unsigned char *piece; /* room for a piece; that of the text which is asked, as others may have handed theirs out */
+    unsigned char *piece; /* memory for a piece, of the sequence on which the call is made */
     char *bytes;
     size_t room, *length;
     size_t known;
     specdec__stop_scan stop;
 } specdec__restoring;
 
-/* Appends the first bytes of t->token_text, as far as no stop string ends the answer. */
+/* Appends the first `count` bytes of t->token_text, up to a stop string that ends the answer. */
 static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t count)
 {
     const size_t out = r->known < count ? r->known : count;
@@ -58615,15 +58843,16 @@ static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t coun
     specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
 }
 
-/* Appends what is held back. */
+/* Appends the bytes that the scan for stop strings holds back. */
 static void specdec__restore_held(specdec__restoring *r)
 {
     if (!r->stop.stopped)
         specdec__restore_bytes(r->piece, specdec__stop_end(&r->stop, r->piece), r->bytes, r->room, r->length);
 }
 
-/* Appends a text's answer, and in their places those of its children. A stop string ends it, but not across a fork. */
-static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
+/* Appends a sequence's answer, with the answers of its children at their forks. A stop string ends an answer, but not
+   across a fork. */
+static void specdec__join_forks(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
     specdec__text_stream stream;
@@ -58646,7 +58875,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
             specdec__restore_held(&r);
-            specdec__restore(child, piece, bytes, room, length);
+            specdec__join_forks(child, piece, bytes, room, length);
             child = specdec_child(t, ++k);
         }
     }
@@ -58655,20 +58884,20 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     specdec__restore_held(&r);
 }
 
-static specdec_result specdec__call_restore(specdec *t, char *bytes, size_t room, size_t *length)
+static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
 
     if (result)
         return result;
     *length = 0;
-    specdec__restore(t, t->piece + t->freed, bytes, room, length);
+    specdec__join_forks(t, t->piece + t->freed, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);
 }
 
-/* The index of n-grams; NULL, and an error: the engine has none. */
+/* The engine's index of n-grams; NULL, and an error: it has none. */
 static specdec__ngram *specdec__seen(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -58681,7 +58910,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
-static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
@@ -58693,7 +58922,7 @@ static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t roo
     return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
-static specdec_result specdec__call_load_seen(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
@@ -58719,7 +58948,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
-                                     !specdec__stream_obeys(t, settings) ||
+                                     !specdec__stream_same_constraint(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
     specdec__engine_discard_children(t); /* children that fork later have the new settings */
@@ -58729,7 +58958,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
-    specdec__ahead_forget(t, t->count);
+    specdec__ahead_drop(t, t->count);
     specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
@@ -58742,13 +58971,13 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What of a sequence stays when it is prompted, and what is put behind that before the prompt: the part of an answer
-   that was handed out of the token in which a stop string begins, as tokens that lie behind the sequence. */
+/* What a prompt is appended to: the first `keep` tokens of the sequence, and `fresh` tokens that lie behind it in its
+   buffer. The latter spell the returned part of a token within which a stop string begins. */
 typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;
 
-/* All that was handed out. */
+/* The head with all tokens of the sequence that were returned. */
 static specdec__head specdec__whole_head(const specdec *t)
 {
     specdec__head head;
@@ -58758,14 +58987,14 @@ static specdec__head specdec__whole_head(const specdec *t)
     return head;
 }
 
-/* The last token of what stays; -1: there is none. */
+/* The last token that a prompt is appended to; -1: there is none. */
 static int32_t specdec__head_last(const specdec *t, specdec__head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
 
-/* The tokens of a text behind `head`, straight into the engine's own token buffer, behind the head's own ones. special:
-   flags of the tokenizer; plain: see there. */
+/* Tokenises a text behind `head` into the sequence's token buffer, behind the head's own tokens. special: flags of the
+   tokenizer; plain: as for the tokenizer. */
 static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const char *text, size_t length, int special,
                                            const unsigned char *plain, int *read)
 {
@@ -58790,7 +59019,7 @@ static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const
     return result;
 }
 
-/* The same, and runs them. */
+/* Tokenises a text behind `head` and prefills its tokens. */
 static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
                                            const unsigned char *plain)
 {
@@ -58802,7 +59031,7 @@ static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const
     result = specdec__engine_replace(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
     if (!result)
         t->stats.prompt_tokens -= head.fresh;
-    return specdec__engine_uncancel(t, result);
+    return specdec__engine_end_cancel(t, result);
 }
 
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
@@ -58824,7 +59053,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 {
     specdec_result result = specdec__check_call(t, 1);
 
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
@@ -58833,7 +59062,7 @@ static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tok
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
@@ -58852,11 +59081,11 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     wanted.taps.layers = layers;
     wanted.taps.count = layer_count;
     wanted.taps.out = states;
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
-   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+/* For an answer that a stop string has ended: the index of the token in which the stop string begins, `back` bytes
+   before the answer's end. *part: the bytes of that token before the stop string, which are left in t->token_text. */
 static int specdec__cut_at(specdec *t, size_t back, size_t *part)
 {
     specdec__text_stream stream;
@@ -58876,15 +59105,15 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
             memmove(t->token_text, t->token_text + held, *part);
             return i;
         }
-        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        all += (size_t)(stream.held_count - t->stream.held_count); /* bytes that were scanned as text end there */
         sure = all < back ? 0 : all - back;
     }
     *part = 0;
     return t->handed_out;
 }
 
-/* What of an answer stays that a stop string has ended: what was handed out. Of other answers: all. Errors: CONTEXT,
-   MEMORY. */
+/* The head that keeps the returned part of an answer which a stop string has ended; all of any other answer. Errors:
+   CONTEXT, MEMORY. */
 static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -58926,7 +59155,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-/* Makes sure that there is a token to hand out; with work = 0 without a step. */
+/* Decodes until a token is pending; work 0: without a step. */
 static specdec_result specdec__next_token(specdec *t, int work)
 {
     specdec_result result;
@@ -58936,11 +59165,12 @@ static specdec_result specdec__next_token(specdec *t, int work)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
     t->cancelled = 0;
     for (;;) {
-        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT && (gone = specdec__engine_slides(t)) > 0)
+        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT &&
+            (gone = specdec__engine_slide_count(t)) > 0)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_discard_children(t); /* the text ends before the tokens where these children would fork */
+            specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -58954,7 +59184,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
         if (!result)
             result = specdec__engine_step(t->engine, t);
         if (result)
-            return specdec__engine_uncancel(t, result);
+            return specdec__engine_end_cancel(t, result);
     }
 }
 
@@ -58964,10 +59194,10 @@ static specdec_result specdec__call_work(specdec *t)
         return SPECDEC_ERROR_ARGUMENT;
     if (t->engine->room.views > 1)
         return specdec__engine_step(t->engine, NULL);
-    if (!specdec__engine_make_ready(t)) /* the only text */
+    if (!specdec__engine_make_ready(t)) /* the only sequence */
         return SPECDEC_DONE;
     t->failed = specdec__engine_step(t->engine, t);
-    if (t->failed == SPECDEC_ERROR_CANCELLED) /* that is told by the next call, and ends no other one */
+    if (t->failed == SPECDEC_ERROR_CANCELLED) /* the next call returns this error, and no other call */
         SPECDEC__STORE(&t->cancel, 0);
     return SPECDEC_OK;
 }
@@ -58994,7 +59224,7 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     return SPECDEC_OK;
 }
 
-/* The next piece that is not empty, into t->piece. */
+/* Writes the next piece of text that is not empty to t->piece. */
 static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
@@ -59044,7 +59274,7 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     result = specdec__next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
         specdec__engine_unslide(t);
-        t->stream = stream; /* tokens whose text was held back are in stock again */
+        t->stream = stream; /* tokens whose bytes were held back are pending again */
         t->stop = stop;
         t->handed_out = handed_out;
         piece->length = 0;
@@ -59094,14 +59324,14 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
+    } else if ((t->handed_out < t->count && specdec__stream_needs_begin(&t->settings)) ||
                (t->count > count && specdec__constrained_is(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)
         t->failed = SPECDEC_OK;
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     return SPECDEC_OK;
 }
 
@@ -59190,7 +59420,7 @@ static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logp
     return SPECDEC_OK;
 }
 
-/* May these nodes hang below the text? */
+/* Checks nodes of the caller that are to be run behind a sequence. */
 static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, const int32_t *parents, int count)
 {
     const int vocab = t->model->vocab_size;
@@ -59208,7 +59438,7 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* The last token of a text, if there is one, becomes node 0 of a step that changes nothing of it. */
+/* Makes the last token of a sequence, if there is one, node 0 of a step that leaves the sequence unchanged. */
 static specdec_result specdec__nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
@@ -59217,7 +59447,7 @@ static specdec_result specdec__nodes_begin(specdec *t)
 
     specdec__engine_reroot(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+        result = specdec__engine_end_cancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (!result && t->handed_out) {
         c->tokens[0] = t->tokens[t->handed_out - 1];
         c->parents[0] = -1;
@@ -59225,7 +59455,7 @@ static specdec_result specdec__nodes_begin(specdec *t)
     return result;
 }
 
-/* Runs the n nodes of such a step. */
+/* Runs the n nodes of a step that leaves the sequence unchanged. */
 static specdec_result specdec__nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
@@ -59234,7 +59464,7 @@ static specdec_result specdec__nodes_run(specdec *t, int n)
 
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
-    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_sound(c, 0, n, &t->error);
     specdec__view_unreserve(&t->view, &c->kv);
@@ -59269,7 +59499,7 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Labels become chains behind the text, in nodes from 1 on. *nodes: how many nodes there are then. */
+/* Tokenises labels into chains behind the sequence's last token, in nodes from 1 on. *nodes: the number of nodes. */
 static specdec_result specdec__score_nodes(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -59299,7 +59529,7 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
     return SPECDEC_OK;
 }
 
-/* The log-probability of a token by a row of logits. */
+/* The log-probability of a token, from a row of logits. */
 static double specdec__score_token(const float *logits, int vocab, int32_t token, const specdec__kernels *kernels)
 {
     const float highest = kernels->largest(logits, vocab);
@@ -59346,8 +59576,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. last: the answer's last token. */
+/* Appends what the format has behind an answer and the sequence lacks: all of it if a limit or a stop string ended the
+   answer, else the part behind the end token. last: the answer's last token. */
 static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
@@ -59366,7 +59596,7 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
     specdec__chat_append(out, after + from, size - from, 0);
 }
 
-/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+/* Returns an error for messages that have more bytes than a prompt may have. */
 static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
 {
     const size_t most = t->engine->chat_bytes;
@@ -59380,8 +59610,8 @@ static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *m
     return SPECDEC_OK;
 }
 
-/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before,
-   which ended with the token `last`; -1: there is none. */
+/* Renders messages in the model's chat format, or by its template, behind the end of the turn before, whose last token
+   is `last`; -1: there is none. */
 static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
                                             specdec__chat_text *out)
 {
@@ -59399,7 +59629,7 @@ static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const spec
                                 &t->error);
 }
 
-/* Room for a rendered conversation, still empty. */
+/* The engine's buffer for a rendered conversation, empty. */
 static specdec__chat_text specdec__chat_room(const specdec *t)
 {
     specdec__chat_text out;
@@ -59448,14 +59678,14 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
 /* ---- Whole conversations. */
 
-/* What two ways to write tokens have in common at their beginnings. */
+/* How far two lists of tokens have the same bytes. */
 typedef struct specdec__common {
     int held, fresh; /* tokens of the one and of the other that spell the same */
 } specdec__common;
 
-/* Compares held[held_count] with fresh[fresh_count], byte by byte, but control tokens as tokens: a model may write a
-   text in other tokens than the tokenizer does. *common: the last place where both are at the end of a token. room: of
-   twice a token's bytes. */
+/* Compares held[held_count] with fresh[fresh_count] byte by byte, control tokens as tokens: a model may decode other
+   tokens than the tokenizer for the same bytes. *common: the last place that ends a token in both lists. room: twice
+   the bytes of a token. */
 static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
                                               const int32_t *fresh, int fresh_count, unsigned char *room,
                                               size_t longest)
@@ -59528,7 +59758,7 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
     return specdec__conversation_open(input->messages[input->count - 1].content, out, &t->error);
 }
 
-/* Where a call must follow, the prompt begins it: this text, of at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
+/* Appends to a prompt the beginning of a call that must follow, at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
 static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
                                                  size_t *begun)
 {
@@ -59554,7 +59784,7 @@ static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Puts a conversation in the place of what a sequence holds. */
+/* Replaces the tokens of a sequence by a conversation. */
 static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_input *input, specdec__arena *arena)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -59584,7 +59814,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
                                     (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
     result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
     if (result)
-        return specdec__engine_uncancel(t, result);
+        return specdec__engine_end_cancel(t, result);
     t->inside = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
@@ -59592,7 +59822,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     return SPECDEC_OK;
 }
 
-/* All of the scratch memory. */
+/* An arena over the engine's scratch memory. */
 static specdec__arena specdec__scratch_arena(const specdec *t)
 {
     specdec__arena arena;
@@ -59630,7 +59860,7 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Finds the control tokens that the model's marks within calls are written with: JSON and Python have none. */
+/* Sets the control tokens by which the model's format marks calls. JSON and Python calls have none. */
 static void specdec__part_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -59646,8 +59876,8 @@ static void specdec__part_marks(const specdec *t, specdec__masker *m)
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
-/* Within a call the sequence obeys settings.calls, from where its mark was written, behind it not. What is in stock was
-   decoded otherwise. */
+/* Switches the sequence's constraint: settings.calls within a call, from its mark on, and settings.constraint behind
+   it. Pending tokens were decoded by the other one, and are dropped. */
 static void specdec__part_obeys(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
@@ -59669,14 +59899,14 @@ static void specdec__part_obeys(specdec *t)
     if (t->handed_out < t->count)
         specdec__engine_discard_pending(t);
     t->in_call = s->started != 0;
-    specdec__stream_obey(t, &t->settings);
+    specdec__stream_set_constraint(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)
         specdec__part_marks(t, t->constrained.masker);
 }
 
-/* The next part. What was handed out of the answer as bytes is taken apart first. */
+/* Returns the next part of the answer. Bytes of the answer that were returned by other calls are split first. */
 static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
 {
     specdec_result result = specdec__check_call(t, part != NULL);
@@ -59847,7 +60077,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     return result;
 }
 
-/* The format of a conversation, and the bytes of what it writes. */
+/* Finds the chat format of a conversation, and counts the bytes of the rendered text. */
 static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
                                             specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
 {
@@ -59933,7 +60163,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Room that specdec_detokenize asks for: all tokens, and what the last of them may leave unfinished. */
+/* Bytes that specdec_detokenize needs: of all tokens, and of an unfinished character behind them. */
 static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count,
                                                int special, size_t *room, specdec_error *error)
 {
@@ -60039,7 +60269,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
     return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
 }
 
-/* A cursor at a caller's place in a file, between from and to: 0 stands for from. */
+/* A cursor at `place` in a file, which must lie in [from, to); 0 stands for from. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
@@ -60098,7 +60328,7 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     return !c.bad;
 }
 
-/* Where item i of a value lies; NULL when there is none, or when items are of no fixed size. */
+/* The address of item i of a value; NULL: there is none, or items have no fixed size. */
 static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
@@ -60162,7 +60392,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     return result;
 }
 
-/* What is public of a type; 0 and nothing when it is not known. */
+/* Fills in the public description of a quantisation type. Returns 0, and zeros, if the type is not known. */
 static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
@@ -60182,7 +60412,7 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
 {
-    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(number);
 
     if (!stranger || !type)
         return NULL;
@@ -60209,7 +60439,8 @@ int specdec_type_by_name(const char *name, specdec_type *type)
 
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
-/* The type of a number that whole blocks of values are asked of; NULL, and an error, when there is none such. */
+/* The quantisation type of a number, and the bytes of `values` values, which must be whole blocks; NULL, and an error,
+   otherwise. */
 static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes,
                                                    specdec_error *error)
 {
@@ -60309,7 +60540,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen;
-    if (m->mixing.kind)
+    if (specdec__mixing_is(&m->mixing))
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
     info->drafts = specdec__model_drafts(m);
@@ -60332,7 +60563,7 @@ SPECDEC__FOR_SPEED
 #if SPECDEC__CONSTRAINTS
 SPECDEC__FOR_SIZE
 
-/* Is a source such that it can be compiled? *size: bytes of its texts. */
+/* Checks the source of a constraint. *size: bytes of its strings. */
 static specdec_result specdec__constraint_check(const specdec_constraint_source *source, size_t *size,
                                                 specdec_error *error)
 {
@@ -60553,7 +60784,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
 SPECDEC__FOR_SPEED
 #else
 
-/* Without constraints. */
+/* Returns the error of a build without constraints. */
 static specdec_result specdec__no_constraints(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
@@ -60676,7 +60907,7 @@ const specdec_field *specdec_get_field(int i)
     return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
-/* The place of a text of some bytes in words, "a|b"; -1: it is none of them. */
+/* The index of a word in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word_of(const char *words, const char *text, size_t length)
 {
     int i;
@@ -60699,7 +60930,7 @@ static int specdec__field_word(const char *words, const char *text)
     return specdec__field_word_of(words, text, strlen(text));
 }
 
-/* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
+/* Parses decimal digits. Returns the address behind them; NULL: there are none, or the number is too large. */
 static const char *specdec__field_digits(const char *text, uint64_t *value)
 {
     const char *first = text;
@@ -60714,7 +60945,7 @@ static const char *specdec__field_digits(const char *text, uint64_t *value)
     return text == first ? NULL : text;
 }
 
-/* The number of a text such as -12. Returns 0 when it is none. */
+/* Parses an integer such as -12. Returns 0 if the text is none. */
 static int specdec__field_integer(const char *text, double *value)
 {
     const int negative = *text == '-';
@@ -60727,7 +60958,7 @@ static int specdec__field_integer(const char *text, double *value)
     return 1;
 }
 
-/* The number of a text such as 0.7 or 1e-3, whatever the locale says: of up to 15 digits the nearest. Returns 0 when it
+/* Parses a number such as 0.7 or 1e-3, in any locale, to the nearest double for up to 15 digits. Returns 0 if the text
    is none. */
 static int specdec__field_real(const char *text, double *value)
 {
@@ -60761,7 +60992,7 @@ static int specdec__field_real(const char *text, double *value)
     return digits && !*text;
 }
 
-/* Whether a number may be set. One so small that it would become 0, the default, may not. */
+/* Whether a field may have this value. A value that would become 0 as a float, which means the default, may not. */
 static int specdec__field_holds(const specdec_field *field, double value)
 {
     if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
@@ -60769,7 +61000,7 @@ static int specdec__field_holds(const specdec_field *field, double value)
     return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
 }
 
-/* Says what a field takes, which is not this text. */
+/* Returns an error that says which values a field takes. */
 static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
 {
     if (field->kind == SPECDEC_FIELD_POINTER)
@@ -60792,7 +61023,7 @@ static specdec_result specdec__field_refuse(const specdec_field *field, const ch
                          field->low > 0 ? ", or 0" : "", text);
 }
 
-/* One more string of a list. Returns 0 when there is no room, or it has too few or too many bytes. */
+/* Appends a string to a list of strings. Returns 0 if the list is full, or the string is empty or too long. */
 static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -60811,7 +61042,7 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
     return 0;
 }
 
-/* Words that ; separates become their places from 1 on. Returns 0 when one is unknown, or there are too many. */
+/* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
 static int specdec__field_sequence(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
@@ -60833,7 +61064,7 @@ static int specdec__field_sequence(const specdec_field *field, unsigned char *me
     return 1;
 }
 
-/* Copies a string, with zeros behind it. Returns 0 when it is too long. */
+/* Copies a string, and fills the rest of the member with zeros. Returns 0 if it is too long. */
 static int specdec__field_characters(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -60845,14 +61076,14 @@ static int specdec__field_characters(const specdec_field *field, unsigned char *
     return 1;
 }
 
-/* Sets an int, or an enumeration, which is as large. */
+/* Sets an int, or an enumeration, which has the same size. */
 static int specdec__field_put(unsigned char *member, int value)
 {
     memcpy(member, &value, sizeof value);
     return 1;
 }
 
-/* Sets the member of a field. Returns 0 when it does not take that text. */
+/* Parses a text and sets the member of a field. Returns 0 if the field does not take the text. */
 static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
 {
     double value = 0;
@@ -60899,7 +61130,7 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
     return 0;
 }
 
-/* Sets a field by name in a block of bytes, of which the first is number `from` of a configuration. */
+/* Sets a field by name in `block`, which holds the bytes of a configuration from offset `from` on. */
 static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
                                          specdec_error *error)
 {
@@ -61027,7 +61258,7 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
-/* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
+/* X(name, largest value). Floats are stored as bits; those of sampling are checked like a caller's. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
     X(COUNT, 1u << 24)        /* tokens */ \
@@ -61096,7 +61327,7 @@ typedef struct specdec__saved {
     uint32_t field[SPECDEC__SAVE_FIELD_COUNT];
 } specdec__saved;
 
-/* A hash of some bytes of a tensor: of its beginning, its middle and its end. */
+/* Updates a hash by bytes of a tensor: of its beginning, its middle and its end. */
 static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *tensor)
 {
     const size_t count = tensor->size < SPECDEC__SAVE_SAMPLES ? tensor->size : SPECDEC__SAVE_SAMPLES;
@@ -61107,8 +61338,8 @@ static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *t
     return specdec__hash(hash, tensor->data + last, count);
 }
 
-/* By what a file is known to be of this model: a hash of its vocabulary, of the keys of its architecture, of every
-   tensor's name, type and shape, and of some of its bytes. So another fine-tune of the same model is told apart. */
+/* A hash that identifies the model of a file: of its vocabulary, the keys of its architecture, each tensor's name, type
+   and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
 static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
@@ -61134,13 +61365,13 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
     return hash;
 }
 
-/* Where the keys of a span begin. */
+/* The first token whose keys of a span are saved. */
 static int specdec__save_from(const specdec__saved *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
 
-/* The bytes of a file with these fields; SIZE_MAX: more than all memory. */
+/* The bytes of a file with these fields; SIZE_MAX: more than a size_t can hold. */
 static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
@@ -61152,12 +61383,12 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS])
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
 
-/* Whether RoPE is that of long contexts. */
+/* Whether the sequence uses the RoPE factors of long contexts. */
 static uint32_t specdec__save_long(const specdec *t)
 {
     const specdec__context *c = &t->engine->target;
@@ -61165,7 +61396,7 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
-/* How settings become fields. */
+/* Stores settings in fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
@@ -61192,10 +61423,11 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
     field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
     others = *s;
-    specdec__sample_words(&others, field + SPECDEC__SAVE_NAMED, 0);
+    specdec__sample_convert_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
-/* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
+/* Sets settings from fields; stops: the saved stop strings. Biases are not changed. Returns 0 if the stop strings do
+   not agree with the fields. */
 static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
@@ -61226,12 +61458,12 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
     settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
     settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
-    specdec__sample_words(s, field + SPECDEC__SAVE_NAMED, 1);
+    specdec__sample_convert_words(s, field + SPECDEC__SAVE_NAMED, 1);
     return 1;
 }
 
-/* Which keys of a text are saved: those before the last token, which becomes a root again. None where pages that a
-   window needs have gone. */
+/* Sets the fields that say which keys of a sequence are saved: those before the last token, which becomes a root again.
+   None if pages of a sliding window that they need are free already. */
 static void specdec__save_keys(const specdec *t, uint32_t *field)
 {
     const specdec__kv *kv = &t->engine->target.kv;
@@ -61239,7 +61471,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
     const int point = specdec__state_find(&t->view.state, keys);
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
@@ -61249,7 +61481,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->at[0].start : 0);
 }
 
-/* What the file of a text says of it. held: the bytes that may begin a stop string. */
+/* Sets the fields of a sequence's file. held: receives the bytes that may begin a stop string. */
 static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsigned char *held)
 {
     specdec__stop_scan stop = t->stop;
@@ -61282,7 +61514,7 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     specdec__save_settings(&t->settings, field);
 }
 
-/* Writes the file of a text. */
+/* Writes the file of a sequence. */
 static void specdec__save_write(const specdec *t, const specdec__saved *saved, const unsigned char *held,
                                 unsigned char *data)
 {
@@ -61309,14 +61541,14 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS]) {
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
     specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
 }
 
-/* Refuses a call on a text as specdec__check_call does, and where such calls are left out. */
+/* As specdec__check_call; also an error in a build without saving. */
 static specdec_result specdec__save_check(specdec *t, int given)
 {
     specdec_result result = specdec__check_call(t, given);
@@ -61352,7 +61584,7 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
     return SPECDEC_OK;
 }
 
-/* Is data[size] whole, and of this model? */
+/* Whether data[size] is a complete file of this model. */
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
@@ -61401,14 +61633,14 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
-/* The hash of a saved text's constraint; 0: there is none. */
-static uint64_t specdec__load_hash(const uint32_t *field)
+/* The hash of a saved sequence's constraint; 0: it has none. */
+static uint64_t specdec__load_constraint_hash(const uint32_t *field)
 {
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
 
-/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
-   a scan for the stop strings. */
+/* Checks that a sequence can be loaded: its tokens and settings are valid, and the cache has pages for it. *stop: a
+   scan for its stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
                                          const specdec_settings *settings, specdec__stop_scan *stop)
 {
@@ -61418,7 +61650,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
-    if (specdec__load_hash(field) != t->constrained.hash)
+    if (specdec__load_constraint_hash(field) != t->constrained.hash)
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
                              ? "the saved text has a constraint, this one has none"
                              : "the saved text has another constraint than this one, or none");
@@ -61438,7 +61670,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
     return SPECDEC_OK;
 }
 
-/* An empty text becomes what the file says: its tokens, their keys and values. */
+/* Sets the tokens of an empty sequence from a file, and their keys and values. */
 static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const unsigned char *tokens)
 {
     specdec__kv *kv = &t->engine->target.kv;
@@ -61458,15 +61690,16 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.position = keys;
     specdec__view_settle(&t->view, kv);
 }
 
-/* Its forks. Places are not saved: those by the fork token are the last tokens of that kind; a rule's are not known. */
+/* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a
+   fork hook are not known. */
 static void specdec__load_forks(specdec *t, int forks)
 {
     const specdec__engine *e = t->engine;
@@ -61480,13 +61713,13 @@ static void specdec__load_forks(specdec *t, int forks)
             t->fork_places[t->placed++] = at + 1;
 }
 
-/* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
-   string: these are looked at again. */
+/* Sets the rest of a loaded sequence. held: its bytes that are ready to be returned, then those that may begin a stop
+   string, which are scanned again. */
 static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop, const unsigned char *held)
 {
     int i;
 
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     t->answer_from = (int)field[SPECDEC__SAVE_ANSWER_FROM];
     t->slid = (int)field[SPECDEC__SAVE_SLID];
     t->from_row = (int)field[SPECDEC__SAVE_FROM_ROW];
@@ -61556,8 +61789,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A call begins on an engine. Returns 0, and touches nothing, where it must not: another thread is inside, or the call
-   comes from one of the engine's own hooks, or the engine has ended. */
+/* Begins a call on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in a call, the
+   call comes from one of the engine's own hooks, or the engine has ended. */
 static SPECDEC__NOINLINE int specdec__enter(specdec *t)
 {
     int seen = 0;
@@ -61565,14 +61798,15 @@ static SPECDEC__NOINLINE int specdec__enter(specdec *t)
     return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
 }
 
+/* Ends a call on an engine; returns `result`. */
 static specdec_result specdec__leave(specdec *t, specdec_result result)
 {
     SPECDEC__STORE(&t->engine->busy, 0);
     return result;
 }
 
-/* The same for calls that prompt. A cancellation that has come before them was too late for what it was meant for: it
-   ends nothing, unless the call fails and so changes nothing. */
+/* As specdec__enter, for calls of prompts. A cancellation made before such a call was meant for an earlier call: it is
+   cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
 {
     if (!specdec__enter(t))
@@ -61583,6 +61817,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
     return 1;
 }
 
+/* Ends a call of a prompt; returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
 {
     if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
@@ -61611,19 +61846,19 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
 
 specdec_result specdec_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_join_forks(t, bytes, room, length))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_history(t, data, room, bytes))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_load_history(specdec *t, const void *data, size_t size)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_history(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_set(specdec *t, const specdec_settings *settings)
@@ -61770,7 +62005,7 @@ void specdec_drop_prefixes(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_forget(t, t->count); /* ends what a lane does */
+    specdec__ahead_drop(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept; i++)
         specdec__engine_drop_kept(t->engine, i);
     specdec__leave(t, SPECDEC_OK);
@@ -61782,7 +62017,7 @@ void specdec_deinit(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_forget(t, 0);
+    specdec__ahead_drop(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
         t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
@@ -62677,6 +62912,8 @@ SPECDEC__LANE_INLINE void X(recur_of)(const specdec__recurrence *r, int corrects
 /* An update of a recurrent layer's head. */
 SPECDEC__LANE void X(recur)(const specdec__recurrence *r)
 {
+    if (!SPECDEC__RECURRENT)
+        return;
     if (r->corrects && r->query)
         X(recur_of)(r, 1, 1);
     else if (r->corrects)

@@ -239,7 +239,7 @@ static const specdec__calls *row_of(const char *name)
     work.found = &found;
     work.bytes = specdec__template_room(size);
     work.memory = malloc(work.bytes);
-    specdec__conversation_recognise(&work, specdec__template_bytes(text, size), &v);
+    specdec__conversation_find_format(&work, specdec__template_bytes(text, size), &v);
     free(work.memory);
     free(text);
     return found.chat.calls;

@@ -250,7 +250,7 @@ static void test_reads(void)
         CHECK(apart);
         if (!apart) /* the next call would wait for ever */
             break;
-        for (k = 0; k < 20 && m.first->engine->ahead->reads; k++, read++) {
+        for (k = 0; k < 20 && m.first->engine->ahead->prefills; k++, read++) {
             CHECK_EQUAL_INT(specdec_logits(m.first, NULL, NULL, 0, row[k != 0]), SPECDEC_OK);
             differ += k && memcmp(row[0], row[1], (size_t)info.vocabulary * sizeof *row[0]) != 0;
         }

@@ -408,14 +408,14 @@ static void settle(specdec__tune *tune, int drafter, int speculates, int came)
     specdec__tune_outcome outcome;
 
     memset(&outcome, 0, sizeof outcome);
-    outcome.base = outcome.texts = 1;
+    outcome.base = outcome.sequences = 1;
     outcome.nodes[drafter] = speculates;
-    outcome.came[drafter] = came;
+    outcome.accepted[drafter] = came;
     outcome.drafting[drafter] = speculates ? 0.1 : 0;
     outcome.seconds = speculates ? 1.2 : 1;
     if (speculates)
         specdec__tune_step(tune, 2, 1.2, 1);
-    specdec__tune_settle(tune, &outcome);
+    specdec__tune_update_credit(tune, &outcome);
 }
 
 /* A drafter none of whose guesses come true, then one whose guesses all do. */
@@ -425,7 +425,7 @@ static void test_credit(void)
     int drafter;
 
     memset(&plan, 0, sizeof plan);
-    plan.plain = 1;
+    plan.plain_rate = 1;
     TEST("a drafter that never pays costs a four-hundredth of the time and half a step; one that pays is not held back");
     for (drafter = 0; drafter < SPECDEC__MAX_DRAFTERS; drafter++) {
         specdec__tune tune = tune_of(SPECDEC__MAX_DRAFTERS);
@@ -525,17 +525,17 @@ static int try_ahead(specdec__ahead *ahead, int since, double tokens, uint64_t *
     int steps = 0;
 
     memset(ahead, 0, sizeof *ahead);
-    ahead->seen[0].tokens = 2.5 * since;
-    ahead->seen[0].seconds = since;
-    ahead->way = ahead->other = 1;
-    ahead->patience = ahead->left = 2 * since;
-    while (ahead->other) {
-        ahead->seen[1].tokens += tokens * (random ? 0.5 + (double)(maker_random(random) % 1000) / 1000 : 1);
-        ahead->seen[1].seconds += 1;
-        ahead->left--;
+    ahead->modes[0].tokens = 2.5 * since;
+    ahead->modes[0].seconds = since;
+    ahead->mode = ahead->trial = 1;
+    ahead->steps_between = ahead->steps_left = 2 * since;
+    while (ahead->trial) {
+        ahead->modes[1].tokens += tokens * (random ? 0.5 + (double)(maker_random(random) % 1000) / 1000 : 1);
+        ahead->modes[1].seconds += 1;
+        ahead->steps_left--;
         steps++;
-        if (specdec__ahead_decides(ahead))
-            specdec__ahead_look(ahead);
+        if (specdec__ahead_trial_ends(ahead))
+            specdec__ahead_choose_mode(ahead);
     }
     return steps;
 }
@@ -552,28 +552,28 @@ static void test_ways(void)
     for (tokens = 1.06; tokens < 4; tokens += 0.25) {
         steps = try_ahead(&ahead, 256, tokens, NULL);
         CHECK(fabs(tokens / 2.5 - 1) * (steps - 1) < 2.56 && fabs(tokens / 2.5 - 1) * steps > 2.56);
-        CHECK_EQUAL_INT(ahead.way, tokens > 2.5);
+        CHECK_EQUAL_INT(ahead.mode, tokens > 2.5);
     }
     CHECK_EQUAL_INT(try_ahead(&ahead, 256, 2.505, NULL), 512); /* about as fast: after twice that time */
     TEST("chance seldom decides: of 200 trials of a way that is 5 % slower");
     for (i = 0; i < 200; i++) {
         try_ahead(&ahead, 512, 0.95 * 2.5, &random);
-        wrong += ahead.way;
+        wrong += ahead.mode;
     }
     CHECK(wrong < 10);
 
     TEST("ahead is not tried where the lane drafts less than steps beside it take longer");
     memset(&ahead, 0, sizeof ahead);
-    ahead.seen[0].seconds = 10;
-    ahead.seen[0].drafting = 4;
-    CHECK(!specdec__ahead_may(&ahead)); /* nothing was measured yet */
-    ahead.slower = 1.33;
-    ahead.pace = 0.25;
-    CHECK(!specdec__ahead_may(&ahead)); /* saves 2, costs 2 */
-    ahead.pace = 0.5;
-    CHECK(specdec__ahead_may(&ahead)); /* all 4 */
-    ahead.slower = 1.7;
-    CHECK(!specdec__ahead_may(&ahead));
+    ahead.modes[0].seconds = 10;
+    ahead.modes[0].drafting = 4;
+    CHECK(!specdec__ahead_may_be_faster(&ahead)); /* nothing was measured yet */
+    ahead.slowdown = 1.33;
+    ahead.overlap_pace = 0.25;
+    CHECK(!specdec__ahead_may_be_faster(&ahead)); /* saves 2, costs 2 */
+    ahead.overlap_pace = 0.5;
+    CHECK(specdec__ahead_may_be_faster(&ahead)); /* all 4 */
+    ahead.slowdown = 1.7;
+    CHECK(!specdec__ahead_may_be_faster(&ahead));
 }
 
 /* Grown trees of a size that is given are as good as static ones when the draft is the target. */
@@ -684,7 +684,7 @@ static void test_reading(void)
         s.engine->engine->target.columns.values = NULL; /* no step of a large model was tried before */
         heard = 0;
         seconds = specdec__os_seconds();
-        specdec__engine_measure(s.engine->engine);
+        specdec__engine_time_reading(s.engine->engine);
         seconds = specdec__os_seconds() - seconds;
         least = seconds < least ? seconds : least;
         kernels = s.engine->engine->kernels;

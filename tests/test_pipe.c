@@ -499,7 +499,7 @@ static void test_right_drafts(void)
         check_written(&oracle, tokens, 10, count, &config.settings);
         CHECK(steps > 20 && together > steps / 8 && full < steps / 4);
         TEST("what was seen long ago counts less with every step");
-        CHECK(*long_ago < 1000 * pow(SPECDEC__TUNE_MEMORY, 0.7 * steps));
+        CHECK(*long_ago < 1000 * pow(SPECDEC__TUNE_DECAY, 0.7 * steps));
         TEST("runs follow each other, and texts are those of one machine");
     }
     end_cluster(&c);
@@ -1071,11 +1071,11 @@ static int is_guessed(specdec *t)
 {
     const double start = specdec__os_seconds();
     specdec__link *link = t->engine->link;
-    const specdec__guess *guess;
+    const specdec__remote_draft *guess;
 
     for (;;) {
         specdec__link_poll(link);
-        guess = specdec__guess_root(link, t->at, t->tokens, t->count);
+        guess = specdec__remote_draft_root(link, t->at, t->tokens, t->count);
         if ((guess && guess->count) || specdec__os_seconds() - start > 0.3)
             return guess && guess->count;
         skipping_sleep(0.0005);
@@ -1555,7 +1555,7 @@ static void test_memory(void)
         CHECK_EQUAL_INT(target->model->tile_bytes, specdec__matrix_tile_bytes(&target->model->output) *
                                                        (size_t)specdec__matrix_tiles(&target->model->output));
         four.ranks[0].text->engine->own[0]->tile_bytes = SPECDEC__READING_LARGE; /* a large head, and no layer to measure */
-        specdec__engine_measure(four.ranks[0].text->engine);
+        specdec__engine_time_reading(four.ranks[0].text->engine);
     }
     end_cluster(&four);
     for (i = 1; i < 4; i++)
@@ -1574,7 +1574,7 @@ static int width_of(specdec__pipe *pipe, float first, float others)
 
     memset(&p, 0, sizeof p);
     p.probability = probability;
-    return specdec__pipe_worth(pipe, &p, chosen, 8);
+    return specdec__pipe_best_count(pipe, &p, chosen, 8);
 }
 
 static void test_width(void)

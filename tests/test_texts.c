@@ -209,7 +209,7 @@ static void slow_submit(specdec__pipe *pipe, const specdec__order *order)
     CHECK(lane->count < WAITING);
     memset(&lane->queue[lane->count], 0, sizeof lane->queue[0]);
     lane->queue[lane->count++].order = *order;
-    lane->stage.view = &pipe->text->view;
+    lane->stage.view = &pipe->sequence->view;
     if (order->kind == SPECDEC__ORDER_RUN) {
         runs_sent++;
         runs_together = pipe->count > runs_together ? pipe->count : runs_together;
@@ -232,15 +232,15 @@ static int slow_look(specdec__pipe *pipe, int until)
         lane_obey(lane);
     while (until & SPECDEC__PIPE_IDLE && lane_obey(lane))
         continue;
-    state = lane_dice(lane, 2) ? SPECDEC__PIPE_TAKES : 0;
-    if (until & SPECDEC__PIPE_TAKES && (!(until & SPECDEC__PIPE_BACK) || lane_dice(lane, 2)))
-        return SPECDEC__PIPE_TAKES;
-    if (pipe->wake > 0 && lane_dice(lane, 2)) /* nothing was the case in time */
+    state = lane_dice(lane, 2) ? SPECDEC__PIPE_FREE : 0;
+    if (until & SPECDEC__PIPE_FREE && (!(until & SPECDEC__PIPE_RETURNED) || lane_dice(lane, 2)))
+        return SPECDEC__PIPE_FREE;
+    if (pipe->wake_at > 0 && lane_dice(lane, 2)) /* nothing was the case in time */
         return 0;
-    while (until & SPECDEC__PIPE_BACK && lane->count && !lane->queue[0].obeyed)
+    while (until & SPECDEC__PIPE_RETURNED && lane->count && !lane->queue[0].obeyed)
         lane_obey(lane);
     if (lane->count && lane->queue[0].obeyed && (until || lane_dice(lane, 2)))
-        state |= SPECDEC__PIPE_BACK;
+        state |= SPECDEC__PIPE_RETURNED;
     return state;
 }
 
@@ -251,7 +251,7 @@ static specdec_result slow_take(specdec__pipe *pipe, specdec_error *error)
 
     CHECK(lane->count && lane->queue[0].obeyed && lane->queue[0].order.kind == SPECDEC__ORDER_RUN);
     memcpy(lane->stage.context->logits, lane->queue[0].rows, lane_row_bytes(lane, lane->queue[0].order.n));
-    pipe->longest = 1e-6 * (8 + lane_dice(lane, 8) * lane->queue[0].order.n); /* so runs get all widths */
+    pipe->stage_seconds = 1e-6 * (8 + lane_dice(lane, 8) * lane->queue[0].order.n); /* so runs get all widths */
     if (error && result)
         *error = lane->queue[0].error;
     free(lane->queue[0].rows);
@@ -491,7 +491,7 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
         slow_attach(&w.lane, w.own.first, pipe_depth, seed);
     for (i = 0; i < acts; i++) {
         act(&w);
-        ahead += w.own.first->engine->ahead->on;
+        ahead += w.own.first->engine->ahead->active;
     }
     for (i = 0; i < c->sequences; i++)
         if (w.slots[i].text) {
@@ -658,7 +658,7 @@ static void end_in_flight(const specdec_config *c, uint64_t seed)
         while (specdec_step(m.first, &tokens, &count) == SPECDEC_OK)
             continue; /* what is in stock comes first */
         CHECK_EQUAL_INT(lane.pipe.count, 0);
-        CHECK(!lane.pipe.text);
+        CHECK(!lane.pipe.sequence);
     }
     specdec_get_stats(m.first, &stats);
     CHECK(stats.accepted <= stats.drafted && stats.tokens >= stats.steps);
@@ -2328,13 +2328,13 @@ static void test_flight_turns(void)
         specdec *to = texts[i % 2], *from = texts[!(i % 2)];
 
         for (k = 0; k < 200 && to->count - to->handed_out < 8; k++) {
-            const specdec *was = m.first->engine->pipe->text;
+            const specdec *was = m.first->engine->pipe->sequence;
 
             CHECK_EQUAL_INT(specdec_work(m.first), SPECDEC_OK);
-            if (was != from || m.first->engine->pipe->text != to)
+            if (was != from || m.first->engine->pipe->sequence != to)
                 continue;
             changes++;
-            left += m.first->engine->drafters[0].proposals[from->at].stays != 0;
+            left += m.first->engine->drafters[0].proposals[from->at].valid_at != 0;
         }
         while (specdec_take(from, &piece) == SPECDEC_OK)
             continue;

@@ -661,7 +661,7 @@ static void test_chains(void)
         q.tree.ranks = ranks;
         q.tree.capacity = 32;
         q.levels = 12;
-        plan.rate = plan.plain = 1;
+        plan.rate = plan.plain_rate = 1;
         specdec__tune_shape(&tune.drafters[0], &q, &plan, 0);
         for (n = 2; n <= 12; n++) { /* a level costs .02 + .1 */
             expected += node *= p[0];

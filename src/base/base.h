@@ -172,6 +172,13 @@
 #define SPECDEC__EXPERTS 1
 #endif
 
+/* Whether recurrent layers are there. */
+#ifdef SPECDEC_NO_RECURRENT
+#define SPECDEC__RECURRENT 0
+#else
+#define SPECDEC__RECURRENT 1
+#endif
+
 /* Whether there is more to draft with than a model. */
 #define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
 
@@ -586,7 +593,7 @@ static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error
     return code;
 }
 
-/* What would have been formatted is compiled and checked, but never called. */
+/* Takes the format and arguments of an error in a build without messages, so that compilers still check them. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specdec__fail_words(const char *format, ...)
 {
     (void)format;

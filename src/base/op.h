@@ -101,8 +101,8 @@ static SPECDEC__UNUSED float specdec__log(float x)
     return specdec__fma(exponent, 0.693145752f, p + f);
 }
 
-/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. It
-   ends with any other, too: 0 gives something below -700. */
+/* Natural logarithm of a normal double > 0, to about 1e-15: scaled by powers of 2 into [sqrt(1/2), sqrt(2)), then the
+   series of atanh. Other arguments give an unspecified result, 0 one below -700. */
 static double specdec__log_double(double x)
 {
     int exponent = 0, i;

@@ -472,8 +472,8 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
-   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_LENT is 1, it runs on the
-   stack that is handed over; elsewhere the system brings a stack of that size. It returns 0 when the thread is refused.
+   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_OWN_STACKS is 1, it runs on
+   the given stack; elsewhere the system allocates a stack of that size. It returns 0 when the thread is refused.
    A lot is where threads sleep. specdec__os_park sleeps until *word differs from value; specdec__os_wake makes all who
    sleep in a lot look at their words again. */
 
@@ -481,12 +481,12 @@ typedef void specdec__os_function(void *argument);
 
 #if defined(SPECDEC_NO_THREADS)
 #define SPECDEC__OS_THREADS 0
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 
 typedef int specdec__os_handle, specdec__os_lot;
 #elif defined(_WIN32)
 #define SPECDEC__OS_THREADS 1
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 
 typedef HANDLE specdec__os_handle;
 
@@ -497,9 +497,9 @@ typedef struct specdec__os_lot {
 #else
 #define SPECDEC__OS_THREADS 1
 #ifdef __APPLE__ /* takes stacks that begin with a page: of which size, no constant tells */
-#define SPECDEC__OS_LENT 0
+#define SPECDEC__OS_OWN_STACKS 0
 #else
-#define SPECDEC__OS_LENT 1
+#define SPECDEC__OS_OWN_STACKS 1
 #endif
 
 typedef pthread_t specdec__os_handle;
@@ -615,7 +615,7 @@ static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t byt
     int failed;
 
     pthread_attr_init(&attributes);
-    failed = SPECDEC__OS_LENT ? pthread_attr_setstack(&attributes, stack, bytes)
+    failed = SPECDEC__OS_OWN_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
                               : pthread_attr_setstacksize(&attributes, bytes);
     failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_main, thread);
     pthread_attr_destroy(&attributes);

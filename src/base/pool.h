@@ -278,7 +278,7 @@ static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsi
     specdec__os_lot_init(&crew->lot);
     for (; crew->count < helpers; crew->count++) {
         specdec__seat *seat = &crew->seats[crew->count];
-        void *stack = SPECDEC__OS_LENT ? stacks + (size_t)crew->count * SPECDEC__STACK : NULL;
+        void *stack = SPECDEC__OS_OWN_STACKS ? stacks + (size_t)crew->count * SPECDEC__STACK : NULL;
 
         seat->crew = crew;
         if (!specdec__os_start(&seat->thread, stack, SPECDEC__STACK, specdec__pool_helper, seat)) {
@@ -305,7 +305,8 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
         specdec__seat *seats = SPECDEC__TAKE(arena, specdec__seat, helpers);
 
         crew = SPECDEC__TAKE(arena, specdec__crew, 1);
-        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_LENT * (size_t)helpers, SPECDEC__STACK, 4096);
+        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_OWN_STACKS * (size_t)helpers, SPECDEC__STACK,
+                                                      4096);
         if (crew) {
             crew->seats = seats;
             crew->hooks = hooks;

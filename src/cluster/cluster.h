@@ -41,7 +41,7 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
 
     e->link = link;
     if (e->remote->drafts)
-        specdec__guesser_take(e, arena);
+        specdec__draft_rank_take(e, arena);
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
@@ -96,7 +96,7 @@ static specdec_result specdec__cluster_serve(specdec *t)
 
     e->pool.cancel = &link->stop;
     link->cancel = &t->cancel;
-    result = link->guesser ? specdec__guesser_serve(e) : specdec__link_serve(link);
+    result = link->guesser ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
     t->stats.accepted = link->kept_nodes;

@@ -22,14 +22,14 @@
 SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_remote {
-    const specdec__context *target; /* whose link remembers what has come */
+    const specdec__context *target; /* its link stores the draft tokens that have arrived */
     int vocab;                      /* of the target: other tokens are not proposed */
-    uint32_t *numbers;              /* (texts, capacity): of the guesses that candidates are, 0: of none */
+    uint32_t *numbers;              /* (sequences, capacity): the numbers of candidates on the draft rank; 0: none */
     int capacity;
-    double until;                   /* by the clock: guesses are waited for; 0: they are not */
+    double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
 } specdec__draft_remote;
 
-SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__GUESS_CHILDREN);
+SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
@@ -43,45 +43,45 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const 
     return m->numbers + (size_t)p->at * (size_t)m->capacity;
 }
 
-/* The guess that a candidate is, if it is known what may follow; NULL: not yet. */
-static const specdec__guess *specdec__draft_remote_guess(const specdec__drafter *d, const specdec__proposal *p,
-                                                       int candidate)
+/* The draft token of a candidate, if its children have arrived; NULL: not yet. */
+static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d, const specdec__proposal *p,
+                                                               int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
-    const specdec__guess *guess =
-        candidate ? specdec__guess_at(link, specdec__draft_remote_numbers(d, p)[candidate])
-                  : specdec__guess_root(link, p->at, p->text, p->count);
+    const specdec__remote_draft *guess =
+        candidate ? specdec__remote_draft_at(link, specdec__draft_remote_numbers(d, p)[candidate])
+                  : specdec__remote_draft_root(link, p->at, p->text, p->count);
 
     return guess && guess->count ? guess : NULL;
 }
 
-static int specdec__draft_remote_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return specdec__draft_remote_guess(d, p, candidate) != NULL;
+    return specdec__draft_remote_find(d, p, candidate) != NULL;
 }
 
-/* After the usual time; when twice that is over, nothing is awaited any more. */
+/* Seconds until more draft tokens usually arrive; 0 once twice that time is over. */
 static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
-    const int goes_on = specdec__draft_remote_knows(d, p, 0);
+    const int goes_on = specdec__draft_remote_can_extend(d, p, 0);
     const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
     const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Before guesses behind the root are looked up: how long they are waited for. */
+/* Sets how long draft tokens behind the root are waited for. */
 static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->late, wait = !(late > 0) || late > p->patience ? p->patience : late;
+    const double late = 2 * link->late, wait = !(late > 0) || late > p->wait_seconds ? p->wait_seconds : late;
 
-    m->until = specdec__draft_remote_knows(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
 }
 
-/* Waits until it is known what may follow a candidate, if that is to be waited for. */
+/* Waits until the children of a candidate have arrived, at most until m->until. */
 static void specdec__draft_remote_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
@@ -89,25 +89,26 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__prop
     double left;
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_knows(d, p, candidate)) {
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, p, candidate)) {
         specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
 }
 
-/* The child of a guess with a rank; NULL: there is none whose token the target has. */
-static const specdec__guess *specdec__draft_remote_child(const specdec__drafter *d, const specdec__guess *guess,
-                                                         int rank)
+/* The child of a draft token with a rank; NULL: it has none, or the target's vocabulary lacks the token. */
+static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
+                                                                const specdec__remote_draft *guess, int rank)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
-    const specdec__guess *child =
-        rank <= guess->count ? specdec__guess_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
-                             : NULL;
+    const specdec__remote_draft *child =
+        rank <= guess->count
+            ? specdec__remote_draft_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
+            : NULL;
 
     return child && child->token < m->vocab ? child : NULL;
 }
 
-/* Guesses become the tokens of a tree whose shape is given. */
+/* Fills a tree of a given shape with draft tokens that have arrived. */
 static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     uint32_t *numbers = specdec__draft_remote_numbers(d, p);
@@ -117,11 +118,11 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__p
     specdec__draft_remote_begin(d, p);
     for (i = 1; i < p->tree.n; i++) {
         const int above = p->tree.parents[i];
-        const specdec__guess *parent, *child;
+        const specdec__remote_draft *parent, *child;
 
         if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
             specdec__draft_remote_await(d, p, above);
-        parent = specdec__draft_remote_guess(d, p, above);
+        parent = specdec__draft_remote_find(d, p, above);
         child = parent ? specdec__draft_remote_child(d, parent, p->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
@@ -130,10 +131,10 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-/* Appends what has come behind a candidate. */
+/* Appends the children of a candidate that have arrived. */
 static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
 {
-    const specdec__guess *guess = specdec__draft_remote_guess(d, p, candidate), *child;
+    const specdec__remote_draft *guess = specdec__draft_remote_find(d, p, candidate), *child;
     const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     int i;
 
@@ -151,7 +152,7 @@ static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *
 }
 
 static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
-                                                 specdec_error *error)
+                                                   specdec_error *error)
 {
     int i, best = 0;
 
@@ -176,22 +177,22 @@ static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p
     for (i = root + 1; i < known; i++)
         if (p->place[i] >= 0)
             numbers[p->place[i]] = numbers[i];
-    for (p->ran = 0, i = 1; i < p->tree.n; i++)
-        p->ran += p->extended[i];
+    for (p->extended_count = 0, i = 1; i < p->tree.n; i++)
+        p->extended_count += p->extended[i];
 }
 
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__guess_cut(specdec__draft_remote_link(d), at, length);
+    specdec__remote_draft_cut(specdec__draft_remote_link(d), at, length);
 }
 
 static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__guess_branch(specdec__draft_remote_link(d), at, of, length);
+    specdec__remote_draft_branch(specdec__draft_remote_link(d), at, of, length);
 }
 
-/* That other rank's time. */
+/* The cost of a level: drafting takes time on the other rank only. */
 static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -199,7 +200,7 @@ static double specdec__draft_remote_cost(const specdec__drafter *d, const specde
     return 0;
 }
 
-/* It was told. */
+/* How many tokens the drafter has not prefilled: 0, as the draft rank receives them by itself. */
 static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int count)
 {
     (void)d;
@@ -208,8 +209,8 @@ static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int c
     return 0;
 }
 
-static void specdec__draft_remote_look(specdec__drafter *d, int at, const int32_t *text, int count,
-                                     const specdec_sampling *s)
+static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int32_t *text, int count,
+                                          const specdec_sampling *s)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     uint32_t words[SPECDEC__GUESS_SAMPLING];
@@ -224,13 +225,13 @@ static void specdec__draft_remote_look(specdec__drafter *d, int at, const int32_
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
-    specdec__sample_words(&others, words + 8, 0);
-    specdec__guess_choose(link, at, words);
-    specdec__guess_tell(link, at, text, count);
+    specdec__sample_convert_words(&others, words + 8, 0);
+    specdec__remote_draft_choose(link, at, words);
+    specdec__remote_draft_tell(link, at, text, count);
 }
 
 static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
-                                               specdec__arena *arena, specdec_error *error)
+                                                 specdec__arena *arena, specdec_error *error)
 {
     specdec__draft_remote *m = SPECDEC__TAKE(arena, specdec__draft_remote, 1);
     uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
@@ -250,7 +251,7 @@ static const specdec__drafter_kind specdec__draft_remote_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_remote_init, specdec__draft_remote_fill, specdec__draft_remote_extend, NULL,
     specdec__draft_remote_truncate, specdec__draft_remote_share, NULL, specdec__draft_remote_cost,
     specdec__draft_remote_behind,
-    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_look,
-    specdec__draft_remote_knows, specdec__draft_remote_due, 0, 0, NULL};
+    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_prepare,
+    specdec__draft_remote_can_extend, specdec__draft_remote_due, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED

@@ -11,7 +11,7 @@
 SPECDEC__FOR_SIZE
 
 /* Sends an order to the draft rank: (view, epoch, words...). */
-static void specdec__guess_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
+static void specdec__remote_draft_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
 {
     unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
     unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
@@ -28,10 +28,10 @@ static void specdec__guess_order(specdec__link *link, int kind, int view, const 
     specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
 }
 
-/* Tells the draft rank what it does not know of a text's first count tokens. */
-static void specdec__guess_tell(specdec__link *link, int view, const int32_t *text, int count)
+/* Sends the draft rank those of a sequence's first `count` tokens that it does not have. */
+static void specdec__remote_draft_tell(specdec__link *link, int view, const int32_t *text, int count)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
     uint32_t words[1 + SPECDEC__WIRE_TOKENS];
     int i;
 
@@ -44,27 +44,27 @@ static void specdec__guess_tell(specdec__link *link, int view, const int32_t *te
         known->told += n;
         known->told_at = specdec__os_seconds();
         known->news = 0;
-        specdec__guess_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
+        specdec__remote_draft_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
     }
 }
 
-/* Tells the draft rank how the tokens of a text are chosen, if it does not know. */
-static void specdec__guess_choose(specdec__link *link, int view, const uint32_t *sampling)
+/* Sends the draft rank the sampling of a sequence, if that has changed. */
+static void specdec__remote_draft_choose(specdec__link *link, int view, const uint32_t *sampling)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
 
     if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
         return;
     memcpy(known->sampling, sampling, sizeof known->sampling);
     known->epoch++;
     known->count = 0;
-    specdec__guess_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
+    specdec__remote_draft_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
 }
 
-/* Only the first length tokens of a text stay what they are. */
-static void specdec__guess_cut(specdec__link *link, int view, int length)
+/* Cuts a sequence on the draft rank to its first `length` tokens. */
+static void specdec__remote_draft_cut(specdec__link *link, int view, int length)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
 
     if (known->told <= length)
         return;
@@ -73,13 +73,14 @@ static void specdec__guess_cut(specdec__link *link, int view, int length)
     known->count = 0;
     known->news = 1;
     if (!length)
-        specdec__guess_tell(link, view, NULL, 0);
+        specdec__remote_draft_tell(link, view, NULL, 0);
 }
 
-/* A text, of which nothing is known, begins with the first length tokens of another one. */
-static void specdec__guess_branch(specdec__link *link, int view, int other, int length)
+/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of another
+   one. */
+static void specdec__remote_draft_branch(specdec__link *link, int view, int other, int length)
 {
-    specdec__guessed *known = &link->guessed[view];
+    specdec__remote_sequence *known = &link->guessed[view];
     uint32_t words[2];
 
     words[0] = (uint32_t)other;
@@ -87,27 +88,28 @@ static void specdec__guess_branch(specdec__link *link, int view, int other, int 
     known->told = (int)words[1];
     known->epoch++;
     known->count = known->news = 0;
-    specdec__guess_tell(link, other, NULL, 0);
-    specdec__guess_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
+    specdec__remote_draft_tell(link, other, NULL, 0);
+    specdec__remote_draft_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
 }
 
-/* The guess that stands for the last of a text's first count tokens; NULL: it has not come, or the text has gone
-   another way. */
-static const specdec__guess *specdec__guess_root(specdec__link *link, int view, const int32_t *text, int count)
+/* The draft token that is the last of a sequence's first `count` tokens; NULL: it has not arrived, or the tokens before
+   it differ. */
+static const specdec__remote_draft *specdec__remote_draft_root(specdec__link *link, int view, const int32_t *text,
+                                                               int count)
 {
-    specdec__guessed *known = &link->guessed[view];
-    const specdec__guess *guess = specdec__guess_at(link, known->root), *child = NULL;
+    specdec__remote_sequence *known = &link->guessed[view];
+    const specdec__remote_draft *guess = specdec__remote_draft_at(link, known->root), *child = NULL;
     uint32_t i;
 
     if (!guess && known->count)
-        specdec__guess_forget(known);
+        specdec__remote_draft_forget(known);
     for (; guess && known->count && known->count < count; guess = child) {
         if (!guess->count)
             return NULL;
         for (i = 0, child = NULL; i < guess->count && !child; i++) {
-            child = specdec__guess_at(link, guess->first + i);
+            child = specdec__remote_draft_at(link, guess->first + i);
             if (!child)
-                specdec__guess_forget(known);
+                specdec__remote_draft_forget(known);
             child = child && child->token == text[known->count] ? child : NULL;
         }
         known->count = child ? known->count + 1 : 0;

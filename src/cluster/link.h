@@ -12,7 +12,7 @@ SPECDEC__FOR_SIZE
 
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
-/* The rank with layers that is so many, 1 or -1, from a rank. */
+/* The next (step 1) or previous (step -1) rank with layers, from a rank. */
 static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
 {
     return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
@@ -26,7 +26,7 @@ static int specdec__link_last(const specdec__link *link)
 
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
 
-/* Nothing goes on any more: all ranks are told why, which link->failed says. */
+/* Ends the cluster with the error link->failed, and sends it to all ranks. */
 static void specdec__link_give_up(specdec__link *link)
 {
     SPECDEC__STORE(&link->stop, 1);
@@ -35,9 +35,9 @@ static void specdec__link_give_up(specdec__link *link)
 
 static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
 
-/* If this is the rank that drafts, the others go on without it, once they have begun; it is told. Returns whether they
-   do. */
-static int specdec__link_lose(specdec__link *link, int rank, const char *why)
+/* If `rank` is the draft rank, and the cluster has begun, continues without it, and tells it so. Returns whether it
+   does. */
+static int specdec__link_lose_rank(specdec__link *link, int rank, const char *why)
 {
     const int own = specdec__link_rank(link);
 
@@ -54,7 +54,7 @@ static int specdec__link_lose(specdec__link *link, int rank, const char *why)
     return 1;
 }
 
-/* Sends a message, of whose header the rest is filled in. */
+/* Sends a message; fills in its header. */
 static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
                                int floats)
 {
@@ -71,14 +71,14 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
     if ((link->lost == 2 && to == link->drafter) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
-        specdec__link_lose(link, to, "it cannot be reached"))
+        specdec__link_lose_rank(link, to, "it cannot be reached"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
                   specdec__link_rank(link));
     specdec__link_give_up(link);
 }
 
-/* Sends an urgent message of up to two words, or with a text, to a rank. */
+/* Sends an urgent message to a rank, with up to two words or a string. */
 static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT];
@@ -92,7 +92,7 @@ static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* Lets another rank hear that this one lives, and how far it is. Rank 0 may have missed that it is ready. */
+/* Sends ALIVE to a rank: the progress of this rank. To rank 0 READY instead, until rank 0 has answered. */
 static void specdec__link_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
@@ -104,7 +104,7 @@ static void specdec__link_alive(specdec__link *link, int to)
                              loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
 }
 
-/* The same to all others. */
+/* Sends ALIVE to all other ranks. */
 static void specdec__link_alive_all(specdec__link *link)
 {
     int i;
@@ -114,7 +114,7 @@ static void specdec__link_alive_all(specdec__link *link)
             specdec__link_alive(link, i);
 }
 
-/* An urgent message to all others whom it concerns. */
+/* Sends an urgent message to all other ranks that need it. */
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
 {
     int i;
@@ -124,17 +124,17 @@ static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run
             specdec__link_urgent(link, i, kind, run, 0, text);
 }
 
-/* What a rank has sent makes no sense. */
+/* Ends the cluster with an error: a rank has sent a message that is not valid. */
 static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
 {
-    if (link->failed.code || specdec__link_lose(link, rank, what))
+    if (link->failed.code || specdec__link_lose_rank(link, rank, what))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
                   specdec__link_rank(link));
     specdec__link_give_up(link);
 }
 
-/* Notes that a run is cancelled: it ends between two layers, if it is under way. */
+/* Marks a run as cancelled; if this rank computes it, it ends between two layers. */
 static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
 {
     link->cancelled[run % SPECDEC__WIRE_FLIGHTS] = run;
@@ -142,37 +142,37 @@ static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
         SPECDEC__STORE(&link->stop, 1);
 }
 
-/* Another rank has given up. */
+/* Handles FAILED: another rank has ended with an error. */
 static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
 
-    if (link->failed.code || specdec__link_lose(link, rank, "it has given up"))
+    if (link->failed.code || specdec__link_lose_rank(link, rank, "it has given up"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
     SPECDEC__STORE(&link->stop, 1);
 }
 
-/* Guesses that may still come true are not known here: the draft rank begins anew behind what it is told next. */
-static void specdec__guess_forget(specdec__guessed *known)
+/* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
+static void specdec__remote_draft_forget(specdec__remote_sequence *known)
 {
     known->epoch++;
     known->news = 1;
 }
 
-/* The guess with a number; NULL: it is not known, or not any more. */
-static specdec__guess *specdec__guess_at(const specdec__link *link, uint32_t number)
+/* The draft token with a number; NULL: it is not stored, or was overwritten. */
+static specdec__remote_draft *specdec__remote_draft_at(const specdec__link *link, uint32_t number)
 {
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
 
     return number && guess->number == number ? guess : NULL;
 }
 
-/* A guess takes its place, in that of an old one. */
-static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t word)
+/* Stores a draft token in its place in the ring, over an old one. */
+static void specdec__remote_draft_put(specdec__link *link, uint32_t number, uint32_t word)
 {
-    specdec__guess *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
 
     memset(guess, 0, sizeof *guess);
     guess->number = number;
@@ -180,58 +180,58 @@ static void specdec__guess_put(specdec__link *link, uint32_t number, uint32_t wo
     guess->share = (unsigned char)(word >> 24);
 }
 
-/* One more time that something took; pauses count little. */
-static void specdec__guess_see(double *mean, double seconds)
+/* Adds a measured time to a mean; outliers count little. */
+static void specdec__remote_draft_see(double *mean, double seconds)
 {
     seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
     *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
 }
 
-/* Notes how long guesses took that have just come; begun: they are the first behind so many tokens, 0: are not. */
-static void specdec__guess_time(specdec__link *link, const specdec__guessed *text, int begun)
+/* Measures how long draft tokens that have just arrived took; begun: the sequence's count if they are the first behind
+   it, else 0. */
+static void specdec__remote_draft_time(specdec__link *link, const specdec__remote_sequence *text, int begun)
 {
     const double now = specdec__os_seconds();
 
     if (begun && begun == text->told)
-        specdec__guess_see(&link->late, now - text->told_at);
+        specdec__remote_draft_see(&link->late, now - text->told_at);
     if (!begun)
-        specdec__guess_see(&link->pace, now - link->guessed_at);
+        specdec__remote_draft_see(&link->pace, now - link->guessed_at);
     link->guessed_at = now;
 }
 
-/* Guesses have come. Those behind tokens that were taken back since are read and forgotten, and so are those that come
-   twice or behind later ones. When some were lost, the draft rank is asked to begin anew. Returns 0 when they make no
-   sense. */
-static int specdec__guess_hear(specdec__link *link, const unsigned char *words, int count)
+/* Stores draft tokens that have arrived. Those behind tokens that were dropped since, repeated ones and late ones are
+   ignored. If some were lost, the draft rank is asked to begin again. Returns 0 if the message is not valid. */
+static int specdec__remote_draft_hear(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
     const int view = specdec__wire_int(&in, 0, link->view_count - 1);
     const uint32_t epoch = specdec__wire_word(&in);
     const int begun = specdec__wire_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_word(&in);
-    specdec__guessed *text = &link->guessed[view];
+    specdec__remote_sequence *text = &link->guessed[view];
     const int late = (int32_t)(number - link->guess_next) < 0;
     const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
     int lost = 0;
 
     if (counts)
-        specdec__guess_time(link, text, begun);
+        specdec__remote_draft_time(link, text, begun);
     if (counts && begun) {
         text->root = number - 1;
         text->count = begun;
-        specdec__guess_put(link, text->root, 0);
+        specdec__remote_draft_put(link, text->root, 0);
     }
     while (!in.bad && in.left) {
         const uint32_t head = specdec__wire_word(&in), first = number;
         int children = (int)(head & 15);
-        specdec__guess *parent = specdec__guess_at(link, number - (head >> 4));
+        specdec__remote_draft *parent = specdec__remote_draft_at(link, number - (head >> 4));
 
         in.bad |= !children || children > in.left || !(head >> 4);
         for (; !in.bad && children; children--, number++) {
             const uint32_t word = specdec__wire_word(&in);
 
             if (counts && parent)
-                specdec__guess_put(link, number, word);
+                specdec__remote_draft_put(link, number, word);
         }
         if (counts && parent && parent->number == first - (head >> 4)) {
             parent->first = first;
@@ -241,13 +241,13 @@ static int specdec__guess_hear(specdec__link *link, const unsigned char *words, 
     }
     link->guess_next = late ? link->guess_next : number;
     if (counts && lost)
-        specdec__guess_forget(text);
+        specdec__remote_draft_forget(text);
     link->fresh |= counts;
     return !in.bad;
 }
 
-/* A rank lives. What it says of its progress is believed as far as rank 0 has sent runs: so even the steps of a rank
-   that says anything come to an end. */
+/* Handles ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so that a faulty
+   rank cannot make rank 0 wait for ever. */
 static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->progress[rank];
@@ -266,7 +266,7 @@ static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run
     link->waited = 0;
 }
 
-/* An urgent message has come. */
+/* Handles an urgent message. */
 static void specdec__link_hear(specdec__link *link, const unsigned char *message)
 {
     const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
@@ -300,29 +300,29 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
     case SPECDEC__WIRE_GUESSES:
-        if (!link->guesses || rank != link->drafter || !specdec__guess_hear(link, first, words))
+        if (!link->guesses || rank != link->drafter || !specdec__remote_draft_hear(link, first, words))
             specdec__link_nonsense(link, rank, "guesses that make no sense");
         break;
     default: break;
     }
 }
 
-/* Finds out whether a rank was not heard of for too long. One that loads its model, or was never heard, has more
-   time. */
+/* Ends the cluster if a rank has been silent for too long. A rank that loads its model, or has sent nothing yet, gets
+   more time. */
 static void specdec__link_listen(specdec__link *link, int rank, double now)
 {
     const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
     const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
 
     if (rank == specdec__link_rank(link) || !(now - since > most) ||
-        specdec__link_lose(link, rank, "it was not heard of for too long"))
+        specdec__link_lose_rank(link, rank, "it was not heard of for too long"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
                   (int)(1000 * (now - since)));
     specdec__link_give_up(link);
 }
 
-/* Lets others hear of this rank, and finds out who was not heard of for too long. */
+/* Sends ALIVE when it is time, and checks that no rank has been silent for too long. */
 static void specdec__link_watch(specdec__link *link)
 {
     const double now = specdec__os_seconds(), silence = link->cluster.silence;
@@ -339,7 +339,7 @@ static void specdec__link_watch(specdec__link *link)
         specdec__link_listen(link, i, now);
 }
 
-/* Ends a rank that serves, once specdec_cancel was called. */
+/* Ends a rank that serves, once specdec_cancel was called on it. */
 static void specdec__link_heed(specdec__link *link)
 {
     if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
@@ -348,7 +348,7 @@ static void specdec__link_heed(specdec__link *link)
     specdec__link_give_up(link);
 }
 
-/* Reads what is urgent. */
+/* Receives and handles all urgent messages. */
 static void specdec__link_poll(specdec__link *link)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT];
@@ -359,7 +359,8 @@ static void specdec__link_poll(specdec__link *link)
             return;
         if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
             specdec__link_hear(link, message);
-        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
+        } else if (!specdec__link_lose_rank(link, specdec__wire_sender(message, size),
+                                            "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
             specdec__link_give_up(link);
@@ -369,7 +370,7 @@ static void specdec__link_poll(specdec__link *link)
     specdec__link_watch(link);
 }
 
-/* The rank whose messages this one receives that are not urgent. */
+/* The rank from which this one receives messages that are not urgent. */
 static int specdec__link_before(const specdec__link *link)
 {
     const int own = specdec__link_rank(link);
@@ -379,8 +380,8 @@ static int specdec__link_before(const specdec__link *link)
     return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
 }
 
-/* Whether something must come: on rank 0 other ranks that get ready, or the answer to a run; elsewhere a message that
-   was sent, as ALIVE says. */
+/* Whether a message is due: on rank 0 READY of other ranks, or the answer to a run; on others a message that ALIVE says
+   was sent. */
 static int specdec__link_awaits(const specdec__link *link)
 {
     if (specdec__link_rank(link))
@@ -388,7 +389,7 @@ static int specdec__link_awaits(const specdec__link *link)
     return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
 }
 
-/* The rank that keeps rank 0 waiting, and what it has not done. */
+/* The rank for which rank 0 waits, and what it has not done. */
 static int specdec__link_culprit(const specdec__link *link, const char **what)
 {
     const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
@@ -402,7 +403,8 @@ static int specdec__link_culprit(const specdec__link *link, const char **what)
     return i;
 }
 
-/* What is awaited has made no progress for too long, though all ranks are heard: nothing goes on any more. */
+/* Ends the cluster with an error: the awaited run has made no progress for too long, although all ranks send
+   messages. */
 static void specdec__link_stall(specdec__link *link)
 {
     const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
@@ -420,8 +422,8 @@ static void specdec__link_stall(specdec__link *link)
     specdec__link_give_up(link);
 }
 
-/* Waits until a message may have come, not longer than that. Counts the time in which what is awaited makes no
-   progress; pauses of the rank itself count little. */
+/* Waits for a message, at most `seconds`. Counts the time without progress of the awaited run; pauses of this rank
+   itself count little. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
     const int awaits = specdec__link_awaits(link);
@@ -437,14 +439,14 @@ static void specdec__link_wait(specdec__link *link, double seconds)
         specdec__link_stall(link);
 }
 
-/* While the model loads, one more of its matrices is repacked. */
+/* Sends ALIVE while the model loads, after each repacked matrix. */
 static void specdec__link_load(specdec__link *link)
 {
     link->layer++;
     specdec__link_poll(link);
 }
 
-/* Between two layers. */
+/* The hook between two layers: handles urgent messages, and ends a cancelled run. */
 static void specdec__link_between(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -455,7 +457,7 @@ static void specdec__link_between(specdec__context *c)
     specdec__link_poll(link);
 }
 
-/* The next message of a rank, in link->in. Returns 0 while there is none. */
+/* Receives the next message of a rank into link->in. Returns 0 if there is none yet. */
 static int specdec__link_receive(specdec__link *link, int rank, int kind)
 {
     const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);

@@ -15,8 +15,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
-   keys are stored, and how many; how often states are; who has which layers. */
+/* A hash of what all ranks must have in common: the model's facts and some bytes of its weights; type and number of
+   keys; distance of checkpoints; which rank has which layers. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
                                           const specdec_cluster *cluster)
 {
@@ -46,8 +46,9 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     return hash;
 }
 
-/* What the draft rank must have in common with rank 0, as a hash: texts and their length, where the configuration tells
-   it, and the tokens of the vocabulary, less those behind a power of two: some are there to round the number up. */
+/* A hash of what the draft rank must have in common with rank 0: number and length of sequences, where the
+   configuration sets them, and the tokens of the vocabulary, without those behind a power of two, which may be padding.
+   */
 static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
 {
     unsigned char numbers[2 * 4];
@@ -67,12 +68,12 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     return hash;
 }
 
-/* Takes what rank 0 needs to know of a draft rank. */
+/* Takes rank 0's memory for draft tokens of the draft rank. */
 static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
 {
-    const int count = SPECDEC__GUESSES * specdec__min_int(room->views, 8);
-    specdec__guessed *guessed = SPECDEC__TAKE(arena, specdec__guessed, room->views);
-    specdec__guess *guesses = SPECDEC__TAKE(arena, specdec__guess, count);
+    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->views, 8);
+    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->views);
+    specdec__remote_draft *guesses = SPECDEC__TAKE(arena, specdec__remote_draft, count);
 
     if (!link)
         return;
@@ -81,7 +82,7 @@ static void specdec__link_take_guesses(specdec__link *link, const specdec__room 
     link->guess_count = count;
 }
 
-/* Takes what a rank needs beside its context. Views and their cancel flags are entered later. */
+/* Takes a rank's memory, besides its context, from an arena. Views and their cancel flags are entered later. */
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
@@ -119,7 +120,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     return link;
 }
 
-/* Rank 0 waits until all others are ready; these say so, and again until they have heard of rank 0. */
+/* Connects the ranks: rank 0 waits until all others are ready; these send READY until rank 0 has answered. */
 static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
 {
     const int others = link->cluster.ranks - 1;
@@ -143,7 +144,7 @@ static specdec_result specdec__link_meet(specdec__link *link, const specdec_hook
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
 }
 
-/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
+/* Ends the cluster: rank 0 tells all others to end; another rank that ends by itself tells them, too. */
 static void specdec__link_end(specdec__link *link)
 {
     if (link->failed.code || link->ended)
@@ -153,7 +154,7 @@ static void specdec__link_end(specdec__link *link)
         specdec__link_give_up(link);
     } else {
         if (link->drafter)
-            specdec__guess_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
+            specdec__remote_draft_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
         if (specdec__link_last(link))
             specdec__link_order(link, SPECDEC__WIRE_END, 0);
         specdec__link_flush(link, 0);

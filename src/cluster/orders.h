@@ -14,7 +14,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Sends the orders that wait, with rows of x behind them. */
+/* Sends the stored orders, with rows of x behind them. */
 static void specdec__link_flush(specdec__link *link, int rows)
 {
     const specdec__context *c = link->context;
@@ -32,7 +32,8 @@ static void specdec__link_flush(specdec__link *link, int rows)
     link->words = 0;
 }
 
-/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
+/* Begins an order of `count` words; sends the stored orders first if there is no room. Returns the address of the
+   order's words. */
 static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
 {
     unsigned char *at;
@@ -55,7 +56,7 @@ static int specdec__link_view(const specdec__link *link, const specdec__view *vi
     return i;
 }
 
-/* The engine has done something to a view of the target: the others shall, too. */
+/* Stores an order for a change of a view of the target's cache, so that all ranks make the same change. */
 static void specdec__link_tell(void *listener, const specdec__kv_news *news)
 {
     specdec__link *link = (specdec__link *)listener;
@@ -86,14 +87,14 @@ static void specdec__link_land(specdec__link *link)
     memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
 }
 
-/* The oldest runs go that are back, or never will be, and whose rows nobody waits for. */
+/* Removes the oldest runs that have returned, or failed, and whose rows are not awaited. */
 static void specdec__link_sweep(specdec__link *link)
 {
     while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
         specdec__link_land(link);
 }
 
-/* Nobody waits for a run any more. */
+/* Marks a run as not awaited any more. */
 static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
 {
     specdec__link_doom(link, flight);
@@ -101,7 +102,7 @@ static void specdec__link_leave(specdec__link *link, specdec__wire_flight *fligh
     specdec__link_sweep(link);
 }
 
-/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
+/* Receives the answer to the oldest run. Returns 0 if it has not arrived. */
 static int specdec__link_answer(specdec__link *link)
 {
     specdec__wire_flight *flight = &link->flights[0];
@@ -121,7 +122,7 @@ static int specdec__link_answer(specdec__link *link)
         return 0;
     }
     longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
-    flight->longest = longest > flight->longest ? longest : flight->longest;
+    flight->slowest_seconds = longest > flight->slowest_seconds ? longest : flight->slowest_seconds;
     flight->back = 1;
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
@@ -130,8 +131,8 @@ static int specdec__link_answer(specdec__link *link)
     return 1;
 }
 
-/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
-   machine, and is not cancelled. */
+/* Computes the logits of the oldest run's rows, which have returned. This takes no longer than the output of a step on
+   one machine, and is not cancelled. */
 static void specdec__link_output(specdec__link *link)
 {
     specdec__context *c = link->context;
@@ -149,7 +150,7 @@ static void specdec__link_output(specdec__link *link)
     c->pool->cancel = cancel;
 }
 
-/* The oldest run, which is back, is taken: its rows become logits. */
+/* Takes the oldest run, which has returned: its rows become logits. */
 static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
 {
     const specdec__wire_flight flight = link->flights[0];
@@ -165,7 +166,7 @@ static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *
     return result;
 }
 
-/* Whether a sequence was cancelled that takes part in the batch that the context has prepared, or waits for it. */
+/* Whether a sequence was cancelled that is in the context's batch, or waits for it. */
 static int specdec__link_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
@@ -190,8 +191,8 @@ static int specdec__link_any_cancelled(const specdec__link *link)
     return any;
 }
 
-/* Waits until a run that has rows is back, or never will be, or is cancelled: then it is left, whoever answers. Runs
-   before it are taken, as nobody waits for them. */
+/* Waits until a run with rows has returned, failed, or was cancelled; a cancelled run is not awaited further. Earlier
+   runs, which are not awaited, are removed. */
 static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
 {
     specdec__wire_flight *last;
@@ -217,7 +218,7 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
     return specdec__link_take_in(link, error);
 }
 
-/* The order for the batch that the context has prepared. */
+/* Stores the order to run the context's batch. */
 static void specdec__link_play(specdec__link *link, int cancelled)
 {
     const specdec__context *c = link->context;
@@ -239,8 +240,8 @@ static void specdec__link_play(specdec__link *link, int cancelled)
     }
 }
 
-/* Waits until the batch that the context has prepared may be sent: only some runs are on their way, whether anybody
-   waits for their rows or not. Errors: CANCELLED, and why the cluster has ended. */
+/* Waits until the batch of the context may be sent: until at most `ranks + 1` runs, cancelled ones included, are on
+   their way. Errors: CANCELLED, or the error by which the cluster has ended. */
 static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -254,9 +255,8 @@ static specdec_result specdec__link_begin(specdec__context *c, specdec_error *er
                                                           : SPECDEC_OK;
 }
 
-/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
-   unless it is one of several on their way. Runs of which nobody wants a row are not waited for. One that ended early
-   goes on as one that is cancelled. */
+/* The hook behind rank 0's last layer: sends a batch to the next rank. Its rows are awaited and become logits, unless
+   several runs are on their way, or it has no wanted rows. A batch that ended early is sent as a cancelled one. */
 static specdec_result specdec__link_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
@@ -278,7 +278,7 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_result resu
     return result || link->flying || !c->row_count ? result : specdec__link_await(link, link->run, error);
 }
 
-/* Of a rank behind which nobody goes on, and of rank 0. */
+/* Hooks of the last rank, and of rank 0. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
     {specdec__link_between, NULL, NULL}, {specdec__link_between, specdec__link_begin, specdec__link_run}};
 

@@ -69,7 +69,7 @@ static const struct {
 } specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
                                             {specdec__obey_truncate}, {specdec__obey_share}};
 
-/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
+/* Reads and obeys an order that changes a view. Returns 0 if the order is not valid. */
 static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
@@ -93,7 +93,7 @@ static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reade
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
-/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
+/* Whether nodes may descend from a node of an earlier run: it and its ancestors were computed. */
 static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
 {
     const specdec__context *c = link->context;
@@ -107,7 +107,7 @@ static int specdec__link_stands(const specdec__link *link, const specdec__view *
     return 1;
 }
 
-/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
+/* Reads the nodes of a run into the context. Returns 0 if they are not valid. */
 static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
@@ -132,8 +132,8 @@ static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wi
     return 1;
 }
 
-/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
-   that came, or NULL. Returns 0 when it makes no sense. */
+/* Runs a batch through the rank's layers. x: the received rows, or NULL; *empty: 1 if nothing was computed, as the run
+   is cancelled. Returns 0 if the rows are not valid. */
 static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
 {
     specdec__context *c = link->context;
@@ -163,11 +163,11 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->kept_nodes += *empty ? 0 : n;
     link->layer = (uint32_t)c->model->layers;
     link->stage = specdec__os_seconds() - start;
-    link->longest = link->stage > link->longest ? link->stage : link->longest;
+    link->slowest_seconds = link->stage > link->slowest_seconds ? link->stage : link->slowest_seconds;
     return 1;
 }
 
-/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
+/* Reads a run and computes this rank's layers. rows: received activations. */
 static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
 {
     specdec__context *c = link->context;
@@ -183,7 +183,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         return 0;
     link->run = run;
     link->layer = 0;
-    link->longest = 1e-6 * longest;
+    link->slowest_seconds = 1e-6 * longest;
     link->nodes = done + n;
     if (cancelled)
         specdec__link_hear_doom(link, run);
@@ -197,10 +197,10 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
 /* Microseconds of the run on the slowest rank so far. */
 static uint32_t specdec__link_longest(const specdec__link *link)
 {
-    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
+    return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
 }
 
-/* The last rank's answer to a run: the rows that are wanted, or none. */
+/* Sends the last rank's answer to a run: the wanted rows, or none. */
 static void specdec__link_reply(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
@@ -215,7 +215,8 @@ static void specdec__link_reply(specdec__link *link, int empty)
     specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
 }
 
-/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
+/* Passes a message to the next rank, with the results of its run. played: index of the run's order in the message; -1:
+   it has no run. */
 static void specdec__link_pass(specdec__link *link, int played, int empty)
 {
     specdec__context *c = link->context;
@@ -236,8 +237,8 @@ static void specdec__link_pass(specdec__link *link, int played, int empty)
         specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
 }
 
-/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
-   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
+/* Obeys the order at word `at` of a message of `words` words. *played: its index if it is a run, which must be the last
+   order. Returns the words that it takes; 0: it is not valid. */
 static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
 {
     const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
@@ -263,7 +264,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
     return sane ? 1 + (int)(head >> 8) : 0;
 }
 
-/* Obeys all orders of a message, and passes it on. */
+/* Obeys all orders of a message, and passes the message on. */
 static void specdec__link_obey(specdec__link *link)
 {
     const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
@@ -281,7 +282,7 @@ static void specdec__link_obey(specdec__link *link)
         specdec__link_pass(link, played, empty);
 }
 
-/* Obeys the rank before this one until that is told to end, or until something fails. */
+/* Obeys messages of the rank before this one until the cluster ends, or an error. */
 static specdec_result specdec__link_serve(specdec__link *link)
 {
     const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);

@@ -33,12 +33,12 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     specdec__wire_flight *flight;
     specdec_result result;
 
-    ranks->stage.view = &pipe->text->view;
+    ranks->stage.view = &pipe->sequence->view;
     link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
     link->flying = 1;
     result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
     link->flying = 0;
-    pipe->full = ranks->stage.failed;
+    pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
     link->own = specdec__os_seconds() - start;
@@ -59,13 +59,13 @@ static int specdec__ranks_state(specdec__ranks *ranks)
         continue;
     specdec__link_poll(link);
     if (link->failed.code)
-        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES | SPECDEC__PIPE_GUESSED;
-    state |= link->fresh ? SPECDEC__PIPE_GUESSED : 0;
+        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
+    state |= link->fresh ? SPECDEC__PIPE_DRAFTED : 0;
     if (link->flight_count && link->flights[0].back)
-        state |= SPECDEC__PIPE_BACK;
-    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.takes && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
-        state |= SPECDEC__PIPE_TAKES;
+        state |= SPECDEC__PIPE_RETURNED;
+    ranks->pipe.free_at = link->run == link->done ? 0 : link->free_at - link->own;
+    if (specdec__os_seconds() >= ranks->pipe.free_at && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
+        state |= SPECDEC__PIPE_FREE;
     return state;
 }
 
@@ -80,14 +80,14 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
         const double now = specdec__os_seconds();
         double pause = SPECDEC__WIRE_PAUSE;
 
-        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
+        if (!until || state & until || (pipe->wake_at > 0 && now >= pipe->wake_at) ||
             SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_BACK && specdec__link_any_cancelled(link))) /* all that is awaited is cancelled */
+            (until == SPECDEC__PIPE_RETURNED && specdec__link_any_cancelled(link))) /* no other run is awaited */
             return state;
-        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
-            pause = pipe->takes - now;
-        if (pipe->wake > 0 && pipe->wake - now < pause)
-            pause = pipe->wake - now;
+        if (until & SPECDEC__PIPE_FREE && pipe->free_at - now < pause)
+            pause = pipe->free_at - now;
+        if (pipe->wake_at > 0 && pipe->wake_at - now < pause)
+            pause = pipe->wake_at - now;
         if (pause > 0)
             specdec__link_wait(link, pause);
     }
@@ -102,7 +102,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec_result result;
     double start, own;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK)) {
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_RETURNED)) {
         if (specdec__link_any_cancelled(link)) {
             specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
@@ -114,11 +114,11 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
         specdec__link_land(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
-    pipe->longest = link->flights[0].longest;
+    pipe->stage_seconds = link->flights[0].slowest_seconds;
     start = specdec__os_seconds();
     result = specdec__link_take_in(link, &unsound);
     own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
-    pipe->longest = own > pipe->longest ? own : pipe->longest;
+    pipe->stage_seconds = own > pipe->stage_seconds ? own : pipe->stage_seconds;
     if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
         return specdec__fail(error, result, "%s", unsound.text);
     return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;

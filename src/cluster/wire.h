@@ -2,18 +2,18 @@
  * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
  *     several ranks. Compiled in with SPECDEC_CLUSTER.
  *
- * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
- * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
- * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
- * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends those of the wanted rows back to rank 0, which has the output head. States of recurrent layers lie
- * where these do, and every rank has the books of all: a run that is begun changes them in the same way on all ranks,
- * wherever it ends, so each is told of it, cancelled or not.
+ * Rank 0 keeps the tables of the target's cache, whether it has layers or not: the pages of each view, and what is
+ * reserved. All changes of them travel from rank to rank as orders, in one sequence with the runs. So the tables of all
+ * ranks are equal at each point of that sequence, and each rank can check what it receives. A run's activations are
+ * rows of F32, the same numbers that the next layer would get on one machine, so logits have the same bits. The last
+ * rank sends those of the wanted rows to rank 0, which has the output head. States of recurrent layers are stored on
+ * the ranks of these layers, but every rank has the tables of all: a run changes them in the same way on all ranks when
+ * it begins, cancelled or not.
  *
- * A rank may have the draft model alone. Rank 0 tells it the tokens of texts and how they are sampled; it sends guesses
- * as they come, each a token and a share in 8 bits, and nobody waits for them. As noise is a function of seed and
- * position, no distribution travels; what comes late, or is wrong, costs guesses and no text. When that rank is lost,
- * the others go on without it.
+ * A rank may have the draft model alone. Rank 0 sends it the tokens of sequences and their sampling; it sends draft
+ * tokens when it has them, each with a share in 8 bits, and rank 0 does not have to wait for them. As noise is a
+ * function of seed and position, no distribution is sent; late or wrong draft tokens cost time but do not change the
+ * decoded tokens. When that rank is lost, the others continue without it.
  *
  * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
  * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
@@ -33,11 +33,11 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
 #define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
-#define SPECDEC__WIRE_TOKENS 64   /* of a text that are told at once */
+#define SPECDEC__WIRE_TOKENS 64   /* tokens of a sequence in one message to the draft rank, at most */
 #define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
 #define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__GUESSES 2048     /* that rank 0 remembers, for each of the first few texts */
-#define SPECDEC__GUESS_CHILDREN 15 /* of a guess, at most */
+#define SPECDEC__REMOTE_DRAFTS 2048 /* draft tokens that rank 0 stores, for each of the first few sequences */
+#define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* children of a draft token, at most */
 
 enum {
     SPECDEC__WIRE_SIGN, /* the magic number */
@@ -84,39 +84,39 @@ enum {
 
 enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
 
-/* What the draft rank thinks may follow. */
-typedef struct specdec__guess {
-    uint32_t number; /* of all its guesses; 0: none */
-    uint32_t first;  /* number of its first child, whom the others follow */
+/* A draft token of the draft rank, on rank 0. */
+typedef struct specdec__remote_draft {
+    uint32_t number; /* serial number of the draft token; 0: none */
+    uint32_t first;  /* number of its first child; the other children have the next numbers */
     int32_t token;
-    unsigned char share, count; /* share: of 255, among those behind the same guess; count: of children, once known */
-} specdec__guess;
+    unsigned char share, count; /* share: of 255, among siblings; count: of children, once they have arrived */
+} specdec__remote_draft;
 
-/* What the draft rank knows of a text, and what it thinks follows. */
-typedef struct specdec__guessed {
+/* What rank 0 has sent the draft rank of a sequence, and the draft tokens that have arrived. */
+typedef struct specdec__remote_sequence {
     uint32_t epoch;
-    int told, news;      /* tokens that it was told; whether it does not know the epoch as yet */
-    double told_at;      /* by the clock: the last of them */
+    int told, news;      /* tokens that were sent; 1: the epoch was not sent yet */
+    double told_at;      /* clock, seconds: when the last token was sent */
     uint32_t sampling[SPECDEC__GUESS_SAMPLING];
-    uint32_t root;       /* number of the guess that stands for the text's token number count - 1 */
+    uint32_t root;       /* number of the draft token that is the sequence's token number count - 1 */
     int count;           /* 0: there is none */
-} specdec__guessed;
+} specdec__remote_sequence;
 
 /* A run that rank 0 has sent, and that was not answered or not taken yet. */
 typedef struct specdec__wire_flight {
     uint32_t run;
     int rows;              /* wanted */
     int cancelled, back;
-    int left;              /* nobody waits for its rows any more: it goes when it is back */
-    double longest;        /* seconds that the slowest stage took; once it is back */
+    int left;              /* 1: its rows are not awaited; it is removed when it returns */
+    double slowest_seconds; /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
 
 /* How far another rank is, as it has said in ALIVE. */
 typedef struct specdec__wire_progress {
     uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
-    uint32_t sent;       /* messages to this rank that are not urgent */
-    int started;         /* it has loaded its model */
+    uint32_t sent;       /* messages to this rank, without urgent ones */
+    int started;         /* 1: it has loaded its model */
 } specdec__wire_progress;
 
 /* A rank and those it talks to. */
@@ -131,42 +131,42 @@ typedef struct specdec__link {
     int words, most_words;     /* of orders in out, and at most */
     uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
     int drafter;               /* the rank that has the draft model alone; 0: there is none */
-    int met, lost;             /* rank 0 has found all others; that rank is gone, 2: and was told */
-    int loaded;                /* this rank has its model */
-    const specdec_hooks *hooks; /* whose log hears of that */
+    int met, lost;             /* 1: rank 0 has found all ranks; 1: the draft rank is lost, 2: and was told so */
+    int loaded;                /* 1: this rank has loaded its model */
+    const specdec_hooks *hooks; /* for the log */
     uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
-    specdec__guessed *guessed; /* (view_count) on rank 0, if there is one */
-    specdec__guess *guesses;   /* (guess_count) by the last digits of their numbers */
-    int guess_count, fresh;    /* fresh: some have come since that was looked at */
-    uint32_t guess_next;       /* number behind those that have come */
-    double late, pace;         /* seconds from a token to the first guesses behind it; from then to the next ones */
-    double guessed_at;         /* by the clock: the last ones */
+    specdec__remote_sequence *guessed; /* (view_count) on rank 0, if there is one */
+    specdec__remote_draft *guesses; /* (guess_count) by the last digits of their numbers */
+    int guess_count, fresh;    /* fresh: 1: some have arrived since the last look */
+    uint32_t guess_next;       /* number behind those that have arrived */
+    double late, pace;         /* seconds from sending a token to the first draft tokens behind it; between arrivals */
+    double guessed_at;         /* clock, seconds: of the last arrival */
     uint32_t run;              /* number of the last run */
     uint32_t cancelled[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
     int stop;                  /* cancel flag of a run for others */
-    int nodes, flown;          /* nodes that the next run may go on from, and their view */
+    int nodes, flown;          /* nodes from which nodes of the next run may descend; number of their view */
     int ended;
     specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
-    int flight_count, flying;  /* flying: runs are not waited for */
-    int renumbers;             /* the next commit numbers so many nodes anew */
-    uint32_t done;             /* by rank 1: runs */
-    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
-    double longest;            /* seconds of the run on the slowest rank so far */
+    int flight_count, flying;  /* flying: 1: several runs may be on their way */
+    int renumbers;             /* how many nodes the next commit renumbers */
+    uint32_t done;             /* runs that rank 1 has computed */
+    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; clock: when rank 1 is expected to be free */
+    double slowest_seconds;    /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
-    double begun;              /* by the clock: since when the others are listened to */
+    double begun;              /* clock, seconds: since when messages are received */
     specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
     uint32_t layer;            /* of this rank: see ALIVE */
-    double waited, waited_at;  /* seconds in which what is awaited has made no progress; by the clock: the last wait */
+    double waited, waited_at;  /* seconds without progress of the awaited run; clock: the last wait */
     int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
     int **cancels;             /* (view_count) the same for the sequences of rank 0 */
     int *caller;               /* and for the one that waits for the step under way; NULL: none does */
-    int ready;                 /* ranks that are, */
-    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
-    specdec_error failed;      /* why nothing goes on any more */
+    int ready;                 /* number of ranks that are ready */
+    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* by rank: 1: it is ready */
+    specdec_error failed;      /* the error that has ended the cluster */
     double working;            /* seconds */
     int64_t runs, run_nodes, kept_nodes;
     struct specdec__ranks *ranks;     /* the lane of rank 0 */
-    struct specdec__guesser *guesser; /* what a rank has that only drafts */
+    struct specdec__draft_rank *guesser; /* the state of a rank that only drafts; NULL: this rank does not */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */

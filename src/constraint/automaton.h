@@ -113,7 +113,7 @@ struct specdec_constraint_state {
     specdec__stack_node node[SPECDEC__STACK_NODES];
 };
 
-/* What a step works with: nodes of a state, and behind them new ones. */
+/* The memory of a step: nodes of a state, and behind them new nodes. */
 typedef struct specdec__machine {
     const specdec_constraint *constraint;
     const uint32_t *words;

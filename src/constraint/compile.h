@@ -64,8 +64,8 @@ static void specdec__compile_choices(specdec__build *b, const char *const *choic
 }
 
 /* Says where a text is wrong. */
-static specdec_result specdec__compile_place(const specdec__build *b, const unsigned char *text, size_t size,
-                                             specdec_error *error)
+static specdec_result specdec__compile_fail_at(const specdec__build *b, const unsigned char *text, size_t size,
+                                               specdec_error *error)
 {
     size_t i, line = 1, column = 1;
 
@@ -147,11 +147,11 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
     if (s && s->bad_key)
         return specdec__compile_path(s, error);
     if (s && (b->at || !s->j.nodes || s->j.failed))
-        return specdec__compile_place(b, text, size, error);
+        return specdec__compile_fail_at(b, text, size, error);
     if (s && s->bad_node)
         return specdec__compile_path(s, error);
     if (text && b->at)
-        return specdec__compile_place(b, text, size, error);
+        return specdec__compile_fail_at(b, text, size, error);
     return specdec__fail(error, (specdec_result)b->failed, "%s", b->why);
 }
 

@@ -80,7 +80,7 @@ static void specdec__machine_next(specdec__machine *m, const specdec__thread *th
 
 /* Do these bytes follow? Reads them from a copy of the state. */
 static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
-                                                   const unsigned char *bytes, size_t count)
+                                                    const unsigned char *bytes, size_t count)
 {
     specdec_constraint_state copy = *state;
     size_t i;

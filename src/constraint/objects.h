@@ -501,7 +501,8 @@ static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
     return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
 }
 
-/* Notes what the values of an argument are, for those who read the answer; size 0: of those that are not listed. */
+/* Stores how the values of an argument of the current tool are written, for the splitter; size 0: of arguments that the
+   schema does not list. */
 static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
                                   uint32_t rule)
 {
@@ -974,7 +975,7 @@ static void specdec__schema_raw_literals(specdec__schema *s)
             specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
     }
     if (!b->failed && b->tree.data[any + SPECDEC__TREE_CHILD] && specdec__strings_tree(b, &d, any) &&
-        (!s->doubtful || specdec__raw_without(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
+        (!s->doubtful || specdec__raw_subtract(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
         specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
 }
 
@@ -1047,7 +1048,7 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     b->rules.data[rule] = start;
 }
 
-/* An error that has no keyword yet is that of a conjunction. */
+/* Sets the keyword of an error that has none yet, to that of a conjunction. */
 static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);

@@ -102,7 +102,8 @@ enum {
 
 enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
 
-/* A fact or a branch: kind, the keyword's value, the schema that has it, negated or a term. */
+/* A keyword of a schema (kind): the node of its value, the schema that has it, and 1 if it is negated. A branch has a
+   term in place of the last. */
 typedef struct specdec__fact {
     uint32_t kind, node, owner, more;
 } specdec__fact;
@@ -463,7 +464,7 @@ static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_
     v->data[at + 3] = more;
 }
 
-static void specdec__schema_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
+static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
 {
     specdec__schema_push(s, &s->facts, kind, node, owner, more);
 }
@@ -554,21 +555,21 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
     case SPECDEC__KEY_ENUM:
         if (value != SPECDEC__JSON_ARRAY)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
-        specdec__schema_fact(s, key->kind, node, owner, 0);
+        specdec__schema_add_fact(s, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* once for a schema */
         if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         if (!(s->keywords_seen & 1))
-            specdec__schema_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
         s->keywords_seen |= 1;
         break;
     case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_BESIDE:
         if (!(s->keywords_seen & 2))
-            specdec__schema_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
         s->keywords_seen |= 2;
         break;
-    default: specdec__schema_fact(s, key->kind, node, owner, 0);
+    default: specdec__schema_add_fact(s, key->kind, node, owner, 0);
     }
 }
 
@@ -665,7 +666,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
 
     if (negated) { /* one option for each name that is missing */
         s->types &= SPECDEC__TYPE_OBJECT;
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
             specdec__schema_term(s, value, 1);
             return !i;
@@ -674,20 +675,20 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
             if (!specdec__schema_each(s, value, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
         return 1;
     }
     if (!i) {
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
     s->types &= SPECDEC__TYPE_OBJECT; /* others are of the first option */
-    specdec__schema_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
+    specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
         while (specdec__schema_each(s, value, &at))
-            specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
+            specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
     else if (specdec__schema_node(s, value)->kind == SPECDEC__JSON_STRING)
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
     else
         specdec__schema_term(s, value, 0);
     return i == 1;
@@ -758,15 +759,15 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
             if (!specdec__schema_each(s, node, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
         return 1;
     case SPECDEC__KEY_PROPERTIES:
         do {
             if (!specdec__schema_each(s, node, &at))
                 return 0;
         } while (i--);
-        specdec__schema_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
-        specdec__schema_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
+        specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
+        specdec__schema_add_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
         return 1;
     case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_BESIDE: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
         if (i)
@@ -776,27 +777,27 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         else if (key->name[0] == 'p' && specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
         else
-            specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+            specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return 1;
     case SPECDEC__KEY_MINIMUM: case SPECDEC__KEY_MAXIMUM: case SPECDEC__KEY_ABOVE: case SPECDEC__KEY_BELOW:
     case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST: case SPECDEC__KEY_MULTIPLE: case SPECDEC__KEY_PATTERN:
     case SPECDEC__KEY_FORMAT:
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_UNIQUE:
         if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_TRUE)
             s->types = 0;
-        specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
+        specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
         if (specdec__json_integer(&s->j, node, &number) && number <= 0)
             s->types = 0;
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MAX_LENGTH: case SPECDEC__KEY_MAX_ITEMS: case SPECDEC__KEY_MAX_PROPERTIES:
-        specdec__schema_fact(s, key->kind, node, owner, 1);
+        specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
-    default: specdec__schema_fact(s, SPECDEC__KEY_NEVER, node, owner, 1); return !i;
+    default: specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1); return !i;
     }
 }
 

@@ -145,8 +145,8 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
            (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* The states that every JSON has: inside a string, a string as a rule, one character as a rule. body: the DFA between
-   quotes; place: its states. Strings may have any escape here. */
+/* Adds the states that every JSON constraint has: inside a string, a rule for a string, a rule for one character. body:
+   the DFA between quotes; place: its states. Any escape is allowed in these strings. */
 static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =

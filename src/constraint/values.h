@@ -236,7 +236,8 @@ static const char *specdec__raw_open(const specdec__schema *s)
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
 
-/* The states of an NFA that read what a DFA without calls accepts, all of whose states lead to an end. */
+/* Adds states to an NFA that accept the same as a DFA, and then continue with `next`. The DFA has no calls, and an end
+   can be reached from all of its states. */
 static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
 {
     const uint32_t first = b->nfa.count;
@@ -278,8 +279,8 @@ static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t 
     return next;
 }
 
-/* Texts that an expression over characters describes leave *d. Returns 0 when none is left. */
-static int specdec__raw_without(specdec__schema *s, specdec__dfa *d, const char *text)
+/* Removes from the DFA *d the texts that an expression over characters accepts. Returns 0 when none is left. */
+static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
 
@@ -309,7 +310,7 @@ static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
 
-    if (lines && !specdec__raw_without(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+    if (lines && !specdec__raw_subtract(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
         bare.states = 0;
     b->nfa.count = 0;
     end = specdec__nfa_text(b, close, specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0));
@@ -345,7 +346,7 @@ static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, c
     }
     if (s->b->failed || !specdec__dfa_trim(s->b, d))
         return;
-    if (s->doubtful && !specdec__raw_without(s, d, specdec__raw_doubtful))
+    if (s->doubtful && !specdec__raw_subtract(s, d, specdec__raw_doubtful))
         return;
     if (specdec__raw_marked(s, d))
         specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
@@ -725,7 +726,7 @@ static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
     specdec__dfa d;
 
     if (!specdec__schema_listed(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
-        (s->doubtful && !specdec__raw_without(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
+        (s->doubtful && !specdec__raw_subtract(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
         return 0;
     rule = specdec__build_rule(b);
     if (b->failed)

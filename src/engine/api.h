@@ -56,7 +56,7 @@ const char *specdec_version(void) { return SPECDEC_VERSION; }
 
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
-/* Bytes of a block whose layout used `used`: whatever the block's own alignment is. */
+/* Bytes of a block whose layout used `used` bytes, for a block of any alignment. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
 /* An arena over a block, from its first aligned byte; it is full exactly when the block is below
@@ -72,7 +72,7 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
-/* Bytes of a block for what an arena has counted; *bytes is left alone on failure. */
+/* *bytes: the size of a block for what an arena has counted; unchanged after an error. */
 static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
@@ -88,13 +88,13 @@ static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_er
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
-/* Refuses a call with a NULL where something must be. */
+/* Returns the error of a call in which a required pointer is NULL. */
 static specdec_result specdec__is_missing(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* Refuses a call on no text, on one that is closed, or one without what it needs (given: it has that). */
+/* Returns an error for a call on NULL, on a closed sequence, or without a required argument (given 0). */
 static specdec_result specdec__check_call(specdec *t, int given)
 {
     if (!t)
@@ -106,7 +106,7 @@ static specdec_result specdec__check_call(specdec *t, int given)
     return given ? SPECDEC_OK : specdec__is_missing(&t->error);
 }
 
-/* Checks the settings that texts begin with. Apart, so that the 2 KB of a scan for stop strings lie on the stack only
+/* Checks config.settings. A function of its own, so that the 2 KB of a scan for stop strings are on the stack only
    here. */
 static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
 {
@@ -117,7 +117,7 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_c
     return result ? result : specdec__stream_check(&c->settings, &stop, error);
 }
 
-/* Makes the engine a rank of the cluster that the configuration names. */
+/* Makes the engine a rank of the configuration's cluster. */
 static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
@@ -125,12 +125,12 @@ static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *er
     return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
 }
 
-/* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
+/* Lays out all that an engine needs in an arena; e->config is set. */
 static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
 
-    specdec__engine_parts(e, arena);
+    specdec__engine_take_parts(e, arena);
     if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
         (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
@@ -145,7 +145,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     return result;
 }
 
-/* An engine that is only measured lies on the stack, in several parts: no frame is to be large. This is the last. */
+/* Counts the memory of an engine. The engine lies on the stack, in parts of several frames, as no frame may be large;
+   this is the innermost. */
 static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model **own,
                                                          specdec__kernels *kernels, specdec__drafter *drafters,
                                                          size_t *bytes, specdec_error *error)
@@ -167,7 +168,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The part before that: the kernels. */
+/* As specdec__measure; its frame holds the kernels. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_config *config, specdec__model **own,
                                                                  specdec__drafter *drafters, size_t *bytes,
                                                                  specdec_error *error)
@@ -177,7 +178,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_c
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-/* The part before that: the drafters. */
+/* As specdec__measure; its frame holds the drafters. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
                                                                   size_t *bytes, specdec_error *error)
 {
@@ -187,7 +188,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_
     return specdec__measure_kernels(config, own, drafters, bytes, error);
 }
 
-/* The parts before these: one for each model that the engine opens, `left` of which have none yet. */
+/* As specdec__measure; its frame holds one of the models that the engine opens, `left` of which have no frame yet. */
 static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
                                                                 int left, size_t *bytes, specdec_error *error)
 {
@@ -199,7 +200,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_co
                     : specdec__measure_drafters(config, own, bytes, error);
 }
 
-/* Whether an engine opens the model of a source: it is given, and not prepared. */
+/* Whether the engine opens the model of a source: the source is given and has no prepared model. */
 static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
@@ -257,7 +258,7 @@ static specdec_result specdec__call_serve(specdec *t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
-/* Opens an empty text, or a copy of this one. */
+/* Opens an empty sequence, or (fork 1) a copy of t. */
 static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
@@ -266,7 +267,7 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    *opened = fork ? specdec__engine_fork(t) : specdec__engine_add_text(t);
+    *opened = fork ? specdec__engine_fork(t) : specdec__engine_open_free(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
@@ -278,7 +279,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_discard_children(*fork); /* for its own children, the copy writes its stock anew */
+    specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
     return SPECDEC_OK;
 }
 
@@ -301,7 +302,7 @@ specdec *specdec_child(specdec *t, int i)
     return found;
 }
 
-/* Appends bytes to what is being restored, as far as there is room. */
+/* Appends bytes to the joined text, as far as there is room; *length counts all. */
 static void specdec__restore_bytes(const unsigned char *from, size_t count, char *bytes, size_t room, size_t *length)
 {
     if (*length < room)
@@ -309,7 +310,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
     *length += count;
 }
 
-/* How many bytes of a text's own answer no stop string can end any more: those that were handed out. */
+/* How many bytes of a sequence's own answer were returned, so that no stop string can end the answer within them. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
@@ -323,16 +324,16 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
     return known < back ? 0 : known - back;
 }
 
-/* What is being restored: where to, and which bytes of a text's own are sure. */
+/* The joined text so far, and what a sequence adds to it. */
 typedef struct specdec__restoring {
-    unsigned char *piece; /* room for a piece; that of the text which is asked, as others may have handed theirs out */
+    unsigned char *piece; /* memory for a piece, of the sequence on which the call is made */
     char *bytes;
     size_t room, *length;
     size_t known;
     specdec__stop_scan stop;
 } specdec__restoring;
 
-/* Appends the first bytes of t->token_text, as far as no stop string ends the answer. */
+/* Appends the first `count` bytes of t->token_text, up to a stop string that ends the answer. */
 static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t count)
 {
     const size_t out = r->known < count ? r->known : count;
@@ -345,15 +346,16 @@ static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t coun
     specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
 }
 
-/* Appends what is held back. */
+/* Appends the bytes that the scan for stop strings holds back. */
 static void specdec__restore_held(specdec__restoring *r)
 {
     if (!r->stop.stopped)
         specdec__restore_bytes(r->piece, specdec__stop_end(&r->stop, r->piece), r->bytes, r->room, r->length);
 }
 
-/* Appends a text's answer, and in their places those of its children. A stop string ends it, but not across a fork. */
-static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
+/* Appends a sequence's answer, with the answers of its children at their forks. A stop string ends an answer, but not
+   across a fork. */
+static void specdec__join_forks(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
     specdec__text_stream stream;
@@ -376,7 +378,7 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
             specdec__restore_held(&r);
-            specdec__restore(child, piece, bytes, room, length);
+            specdec__join_forks(child, piece, bytes, room, length);
             child = specdec_child(t, ++k);
         }
     }
@@ -385,20 +387,20 @@ static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size
     specdec__restore_held(&r);
 }
 
-static specdec_result specdec__call_restore(specdec *t, char *bytes, size_t room, size_t *length)
+static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
 
     if (result)
         return result;
     *length = 0;
-    specdec__restore(t, t->piece + t->freed, bytes, room, length);
+    specdec__join_forks(t, t->piece + t->freed, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);
 }
 
-/* The index of n-grams; NULL, and an error: the engine has none. */
+/* The engine's index of n-grams; NULL, and an error: it has none. */
 static specdec__ngram *specdec__seen(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -411,7 +413,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
-static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
@@ -423,7 +425,7 @@ static specdec_result specdec__call_save_seen(specdec *t, void *data, size_t roo
     return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
-static specdec_result specdec__call_load_seen(specdec *t, const void *data, size_t size)
+static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
@@ -449,7 +451,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
-                                     !specdec__stream_obeys(t, settings) ||
+                                     !specdec__stream_same_constraint(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
     specdec__engine_discard_children(t); /* children that fork later have the new settings */
@@ -459,7 +461,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         t->freed = 0;
     }
     count += specdec__stop_end(&t->stop, held + count);
-    specdec__ahead_forget(t, t->count);
+    specdec__ahead_drop(t, t->count);
     specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
@@ -472,13 +474,13 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What of a sequence stays when it is prompted, and what is put behind that before the prompt: the part of an answer
-   that was handed out of the token in which a stop string begins, as tokens that lie behind the sequence. */
+/* What a prompt is appended to: the first `keep` tokens of the sequence, and `fresh` tokens that lie behind it in its
+   buffer. The latter spell the returned part of a token within which a stop string begins. */
 typedef struct specdec__head {
     int keep, fresh;
 } specdec__head;
 
-/* All that was handed out. */
+/* The head with all tokens of the sequence that were returned. */
 static specdec__head specdec__whole_head(const specdec *t)
 {
     specdec__head head;
@@ -488,14 +490,14 @@ static specdec__head specdec__whole_head(const specdec *t)
     return head;
 }
 
-/* The last token of what stays; -1: there is none. */
+/* The last token that a prompt is appended to; -1: there is none. */
 static int32_t specdec__head_last(const specdec *t, specdec__head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
 
-/* The tokens of a text behind `head`, straight into the engine's own token buffer, behind the head's own ones. special:
-   flags of the tokenizer; plain: see there. */
+/* Tokenises a text behind `head` into the sequence's token buffer, behind the head's own tokens. special: flags of the
+   tokenizer; plain: as for the tokenizer. */
 static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const char *text, size_t length, int special,
                                            const unsigned char *plain, int *read)
 {
@@ -520,7 +522,7 @@ static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const
     return result;
 }
 
-/* The same, and runs them. */
+/* Tokenises a text behind `head` and prefills its tokens. */
 static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
                                            const unsigned char *plain)
 {
@@ -532,7 +534,7 @@ static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const
     result = specdec__engine_replace(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
     if (!result)
         t->stats.prompt_tokens -= head.fresh;
-    return specdec__engine_uncancel(t, result);
+    return specdec__engine_end_cancel(t, result);
 }
 
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
@@ -554,7 +556,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 {
     specdec_result result = specdec__check_call(t, 1);
 
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, NULL));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, NULL));
 }
 
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
@@ -563,7 +565,7 @@ static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tok
     specdec__rows wanted = specdec__forward_wanted(0);
 
     wanted.logits = logits;
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
@@ -582,11 +584,11 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     wanted.taps.layers = layers;
     wanted.taps.count = layer_count;
     wanted.taps.out = states;
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* The first token of an ended answer of which not all was handed out, and how many bytes of it were: where a stop
-   string begins, `back` bytes before the answer's end. Its bytes, from the front, are left in t->token_text. */
+/* For an answer that a stop string has ended: the index of the token in which the stop string begins, `back` bytes
+   before the answer's end. *part: the bytes of that token before the stop string, which are left in t->token_text. */
 static int specdec__cut_at(specdec *t, size_t back, size_t *part)
 {
     specdec__text_stream stream;
@@ -606,15 +608,15 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
             memmove(t->token_text, t->token_text + held, *part);
             return i;
         }
-        all += (size_t)(stream.held_count - t->stream.held_count); /* what was looked at as text ends there */
+        all += (size_t)(stream.held_count - t->stream.held_count); /* bytes that were scanned as text end there */
         sure = all < back ? 0 : all - back;
     }
     *part = 0;
     return t->handed_out;
 }
 
-/* What of an answer stays that a stop string has ended: what was handed out. Of other answers: all. Errors: CONTEXT,
-   MEMORY. */
+/* The head that keeps the returned part of an answer which a stop string has ended; all of any other answer. Errors:
+   CONTEXT, MEMORY. */
 static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -656,7 +658,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-/* Makes sure that there is a token to hand out; with work = 0 without a step. */
+/* Decodes until a token is pending; work 0: without a step. */
 static specdec_result specdec__next_token(specdec *t, int work)
 {
     specdec_result result;
@@ -666,11 +668,12 @@ static specdec_result specdec__next_token(specdec *t, int work)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
     t->cancelled = 0;
     for (;;) {
-        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT && (gone = specdec__engine_slides(t)) > 0)
+        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT &&
+            (gone = specdec__engine_slide_count(t)) > 0)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_discard_children(t); /* the text ends before the tokens where these children would fork */
+            specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -684,7 +687,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
         if (!result)
             result = specdec__engine_step(t->engine, t);
         if (result)
-            return specdec__engine_uncancel(t, result);
+            return specdec__engine_end_cancel(t, result);
     }
 }
 
@@ -694,10 +697,10 @@ static specdec_result specdec__call_work(specdec *t)
         return SPECDEC_ERROR_ARGUMENT;
     if (t->engine->room.views > 1)
         return specdec__engine_step(t->engine, NULL);
-    if (!specdec__engine_make_ready(t)) /* the only text */
+    if (!specdec__engine_make_ready(t)) /* the only sequence */
         return SPECDEC_DONE;
     t->failed = specdec__engine_step(t->engine, t);
-    if (t->failed == SPECDEC_ERROR_CANCELLED) /* that is told by the next call, and ends no other one */
+    if (t->failed == SPECDEC_ERROR_CANCELLED) /* the next call returns this error, and no other call */
         SPECDEC__STORE(&t->cancel, 0);
     return SPECDEC_OK;
 }
@@ -724,7 +727,7 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     return SPECDEC_OK;
 }
 
-/* The next piece that is not empty, into t->piece. */
+/* Writes the next piece of text that is not empty to t->piece. */
 static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
@@ -774,7 +777,7 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     result = specdec__next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
         specdec__engine_unslide(t);
-        t->stream = stream; /* tokens whose text was held back are in stock again */
+        t->stream = stream; /* tokens whose bytes were held back are pending again */
         t->stop = stop;
         t->handed_out = handed_out;
         piece->length = 0;
@@ -824,14 +827,14 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if ((t->handed_out < t->count && specdec__stream_counts(&t->settings)) ||
+    } else if ((t->handed_out < t->count && specdec__stream_needs_begin(&t->settings)) ||
                (t->count > count && specdec__constrained_is(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
     if (t->failed != SPECDEC_ERROR_CANCELLED)
         t->failed = SPECDEC_OK;
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     return SPECDEC_OK;
 }
 
@@ -920,7 +923,7 @@ static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logp
     return SPECDEC_OK;
 }
 
-/* May these nodes hang below the text? */
+/* Checks nodes of the caller that are to be run behind a sequence. */
 static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, const int32_t *parents, int count)
 {
     const int vocab = t->model->vocab_size;
@@ -938,7 +941,7 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* The last token of a text, if there is one, becomes node 0 of a step that changes nothing of it. */
+/* Makes the last token of a sequence, if there is one, node 0 of a step that leaves the sequence unchanged. */
 static specdec_result specdec__nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
@@ -947,7 +950,7 @@ static specdec_result specdec__nodes_begin(specdec *t)
 
     specdec__engine_reroot(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+        result = specdec__engine_end_cancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (!result && t->handed_out) {
         c->tokens[0] = t->tokens[t->handed_out - 1];
         c->parents[0] = -1;
@@ -955,7 +958,7 @@ static specdec_result specdec__nodes_begin(specdec *t)
     return result;
 }
 
-/* Runs the n nodes of such a step. */
+/* Runs the n nodes of a step that leaves the sequence unchanged. */
 static specdec_result specdec__nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
@@ -964,7 +967,7 @@ static specdec_result specdec__nodes_run(specdec *t, int n)
 
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
-    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_sound(c, 0, n, &t->error);
     specdec__view_unreserve(&t->view, &c->kv);
@@ -999,7 +1002,7 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Labels become chains behind the text, in nodes from 1 on. *nodes: how many nodes there are then. */
+/* Tokenises labels into chains behind the sequence's last token, in nodes from 1 on. *nodes: the number of nodes. */
 static specdec_result specdec__score_nodes(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -1029,7 +1032,7 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
     return SPECDEC_OK;
 }
 
-/* The log-probability of a token by a row of logits. */
+/* The log-probability of a token, from a row of logits. */
 static double specdec__score_token(const float *logits, int vocab, int32_t token, const specdec__kernels *kernels)
 {
     const float highest = kernels->largest(logits, vocab);

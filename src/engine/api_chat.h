@@ -26,8 +26,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
-   the answer, the part behind the end token otherwise. last: the answer's last token. */
+/* Appends what the format has behind an answer and the sequence lacks: all of it if a limit or a stop string ended the
+   answer, else the part behind the end token. last: the answer's last token. */
 static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
@@ -46,7 +46,7 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
     specdec__chat_append(out, after + from, size - from, 0);
 }
 
-/* Refuses a message that is longer than all that a prompt may have, before it is looked at. */
+/* Returns an error for messages that have more bytes than a prompt may have. */
 static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
 {
     const size_t most = t->engine->chat_bytes;
@@ -60,8 +60,8 @@ static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *m
     return SPECDEC_OK;
 }
 
-/* The text of messages in the model's chat format, or as its template writes them, with the rest of the turn before,
-   which ended with the token `last`; -1: there is none. */
+/* Renders messages in the model's chat format, or by its template, behind the end of the turn before, whose last token
+   is `last`; -1: there is none. */
 static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
                                             specdec__chat_text *out)
 {
@@ -79,7 +79,7 @@ static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const spec
                                 &t->error);
 }
 
-/* Room for a rendered conversation, still empty. */
+/* The engine's buffer for a rendered conversation, empty. */
 static specdec__chat_text specdec__chat_room(const specdec *t)
 {
     specdec__chat_text out;
@@ -128,14 +128,14 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
 /* ---- Whole conversations. */
 
-/* What two ways to write tokens have in common at their beginnings. */
+/* How far two lists of tokens have the same bytes. */
 typedef struct specdec__common {
     int held, fresh; /* tokens of the one and of the other that spell the same */
 } specdec__common;
 
-/* Compares held[held_count] with fresh[fresh_count], byte by byte, but control tokens as tokens: a model may write a
-   text in other tokens than the tokenizer does. *common: the last place where both are at the end of a token. room: of
-   twice a token's bytes. */
+/* Compares held[held_count] with fresh[fresh_count] byte by byte, control tokens as tokens: a model may decode other
+   tokens than the tokenizer for the same bytes. *common: the last place that ends a token in both lists. room: twice
+   the bytes of a token. */
 static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
                                               const int32_t *fresh, int fresh_count, unsigned char *room,
                                               size_t longest)
@@ -208,7 +208,7 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
     return specdec__conversation_open(input->messages[input->count - 1].content, out, &t->error);
 }
 
-/* Where a call must follow, the prompt begins it: this text, of at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
+/* Appends to a prompt the beginning of a call that must follow, at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
 static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
                                                  size_t *begun)
 {
@@ -234,7 +234,7 @@ static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Puts a conversation in the place of what a sequence holds. */
+/* Replaces the tokens of a sequence by a conversation. */
 static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_input *input, specdec__arena *arena)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -264,7 +264,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
                                     (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
     result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
     if (result)
-        return specdec__engine_uncancel(t, result);
+        return specdec__engine_end_cancel(t, result);
     t->inside = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
@@ -272,7 +272,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     return SPECDEC_OK;
 }
 
-/* All of the scratch memory. */
+/* An arena over the engine's scratch memory. */
 static specdec__arena specdec__scratch_arena(const specdec *t)
 {
     specdec__arena arena;
@@ -310,7 +310,7 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Finds the control tokens that the model's marks within calls are written with: JSON and Python have none. */
+/* Sets the control tokens by which the model's format marks calls. JSON and Python calls have none. */
 static void specdec__part_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -326,8 +326,8 @@ static void specdec__part_marks(const specdec *t, specdec__masker *m)
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
-/* Within a call the sequence obeys settings.calls, from where its mark was written, behind it not. What is in stock was
-   decoded otherwise. */
+/* Switches the sequence's constraint: settings.calls within a call, from its mark on, and settings.constraint behind
+   it. Pending tokens were decoded by the other one, and are dropped. */
 static void specdec__part_obeys(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
@@ -349,14 +349,14 @@ static void specdec__part_obeys(specdec *t)
     if (t->handed_out < t->count)
         specdec__engine_discard_pending(t);
     t->in_call = s->started != 0;
-    specdec__stream_obey(t, &t->settings);
+    specdec__stream_set_constraint(t, &t->settings);
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)
         specdec__part_marks(t, t->constrained.masker);
 }
 
-/* The next part. What was handed out of the answer as bytes is taken apart first. */
+/* Returns the next part of the answer. Bytes of the answer that were returned by other calls are split first. */
 static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
 {
     specdec_result result = specdec__check_call(t, part != NULL);

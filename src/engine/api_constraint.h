@@ -17,7 +17,7 @@
 #if SPECDEC__CONSTRAINTS
 SPECDEC__FOR_SIZE
 
-/* Is a source such that it can be compiled? *size: bytes of its texts. */
+/* Checks the source of a constraint. *size: bytes of its strings. */
 static specdec_result specdec__constraint_check(const specdec_constraint_source *source, size_t *size,
                                                 specdec_error *error)
 {
@@ -238,7 +238,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
 SPECDEC__FOR_SPEED
 #else
 
-/* Without constraints. */
+/* Returns the error of a build without constraints. */
 static specdec_result specdec__no_constraints(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");

@@ -72,7 +72,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
     return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
 }
 
-/* A cursor at a caller's place in a file, between from and to: 0 stands for from. */
+/* A cursor at `place` in a file, which must lie in [from, to); 0 stands for from. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
@@ -131,7 +131,7 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     return !c.bad;
 }
 
-/* Where item i of a value lies; NULL when there is none, or when items are of no fixed size. */
+/* The address of item i of a value; NULL: there is none, or items have no fixed size. */
 static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
@@ -195,7 +195,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     return result;
 }
 
-/* What is public of a type; 0 and nothing when it is not known. */
+/* Fills in the public description of a quantisation type. Returns 0, and zeros, if the type is not known. */
 static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
@@ -215,7 +215,7 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
 {
-    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(number);
 
     if (!stranger || !type)
         return NULL;
@@ -242,7 +242,8 @@ int specdec_type_by_name(const char *name, specdec_type *type)
 
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
-/* The type of a number that whole blocks of values are asked of; NULL, and an error, when there is none such. */
+/* The quantisation type of a number, and the bytes of `values` values, which must be whole blocks; NULL, and an error,
+   otherwise. */
 static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes,
                                                    specdec_error *error)
 {
@@ -342,7 +343,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen;
-    if (m->mixing.kind)
+    if (specdec__mixing_is(&m->mixing))
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
     info->drafts = specdec__model_drafts(m);

@@ -123,7 +123,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     return result;
 }
 
-/* The format of a conversation, and the bytes of what it writes. */
+/* Finds the chat format of a conversation, and counts the bytes of the rendered text. */
 static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
                                             specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
 {
@@ -209,7 +209,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Room that specdec_detokenize asks for: all tokens, and what the last of them may leave unfinished. */
+/* Bytes that specdec_detokenize needs: of all tokens, and of an unfinished character behind them. */
 static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count,
                                                int special, size_t *room, specdec_error *error)
 {

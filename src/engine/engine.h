@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/engine: what an engine holds.
+ * >>engine/engine: the members of an engine.
  * ================================================================================================================== */
 
 #pragma once
@@ -16,67 +16,69 @@
 #include "../speculation/tune.h"
 #include "../schedule/lane.h"
 
-#define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
-#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
+#define SPECDEC__THREAD_BYTES (4 << 20) /* bytes of weights a step for each thread but the first */
+#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt for each token of the context, at most */
 
 enum { SPECDEC__MAX_MODELS = 4 }; /* that an engine opens: the target's, and those of drafters */
 
-#define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
-#define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
-#define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
-#define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
-#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: then the other is taken */
+/* The timing of two ways to read weights, when an engine starts. */
+#define SPECDEC__READING_LARGE (64 << 20)  /* bytes of weights: smaller models are not timed */
+#define SPECDEC__READING_SLICE (128 << 10) /* bytes of the rows of two tiles in one timed slice */
+#define SPECDEC__READING_SLICES 1024       /* slices, at most */
+#define SPECDEC__READING_TRIAL 0.015       /* seconds, at most */
+#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: the other way is taken if it needs less */
 
-/* What stays of a sequence that has ended, for others that begin alike: a kept view, and its tokens. */
+/* Keys and values of an ended sequence, kept for sequences that begin with the same tokens. */
 typedef struct specdec__kept {
     specdec__view view;
-    int32_t *tokens; /* (context): view.length of them count */
+    int32_t *tokens; /* (context): the first view.length are valid */
 } specdec__kept;
 
+/* An engine: models, caches, drafters, and the table of sequences. */
 typedef struct specdec__engine {
-    specdec__ahead *ahead;       /* NULL while the engine is only measured */
+    specdec__ahead *ahead;       /* NULL while memory is only counted */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
-    const specdec__remote *remote; /* NULL: all is here */
-    struct specdec__link *link;  /* what that works on */
-    int nobody;                  /* the cancel flag of a run for several texts */
+    const specdec__remote *remote; /* NULL: the engine is on one machine */
+    struct specdec__link *link;  /* connection to the other ranks */
+    int nobody;                  /* cancel flag of a run for several sequences */
     specdec__kernels *kernels;
-    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
+    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count): models that it has opened */
     int own_count;
     const specdec__model *target_model;
     specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* runs the target's steps */
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
     int drafter_count;
-    specdec__tune *tune;         /* NULL while the engine is only measured */
-    specdec_rule rule;           /* at temperatures above 0 */
-    float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
+    specdec__tune *tune;         /* NULL while memory is only counted */
+    specdec_rule rule;           /* of verification, at temperatures above 0 */
+    float *target_distribution;  /* (vocab): for rules of rejection, and for log-probabilities */
     specdec__chooser chooser;
     specdec__masker *masker;     /* NULL: no sequence may have a constraint */
     specdec__chat chat;
     size_t memory_bytes;
-    int busy;                    /* a call is under way */
-    int ended;                   /* by specdec_deinit */
+    int busy;                    /* 1: a call is running */
+    int ended;                   /* 1: by specdec_deinit */
 
     specdec__room room;
     specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
-    const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
-    specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
-    specdec **members;           /* (member_count, at most room.views): the texts in the step under way */
+    const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
+    specdec_tree shape;          /* the tree of every step, where the configuration fixes it */
+    specdec **members;           /* (member_count, at most room.views): the sequences in the current step */
     int member_count;
-    int reading, roots;          /* nodes of prompts in it, and texts that it writes */
-    int waiting;                 /* texts that have something to do, but for which it has no node */
-    int turn;                    /* which text is asked first whether it has something to do */
-    double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
+    int prefill_nodes, roots;    /* of the current step: nodes that prefill prompts; sequences that decode */
+    int waiting_count;           /* sequences that have something to do, but got no node in the current step */
+    int first_asked;             /* index of the sequence that is first asked whether it takes part in a step */
+    double spare_seconds;        /* that drafters may prefill in this step while other sequences wait; -1: not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
-    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) the stop strings of config.settings */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM): the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
-    char *chat_text;             /* (chat_bytes) a rendered conversation */
-    unsigned char *chat_plain;   /* (chat_bytes) bits: which of it is plain text */
+    char *chat_text;             /* (chat_bytes): a rendered conversation */
+    unsigned char *chat_plain;   /* (chat_bytes): bits: which bytes are content, where no control token counts */
     size_t chat_bytes;
 
     specdec__context target;
     specdec__pool pool;
-    specdec_config config;       /* the caller's, defaults filled in */
+    specdec_config config;       /* the caller's, with defaults filled in */
 } specdec__engine;

@@ -17,8 +17,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* A call begins on an engine. Returns 0, and touches nothing, where it must not: another thread is inside, or the call
-   comes from one of the engine's own hooks, or the engine has ended. */
+/* Begins a call on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in a call, the
+   call comes from one of the engine's own hooks, or the engine has ended. */
 static SPECDEC__NOINLINE int specdec__enter(specdec *t)
 {
     int seen = 0;
@@ -26,14 +26,15 @@ static SPECDEC__NOINLINE int specdec__enter(specdec *t)
     return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
 }
 
+/* Ends a call on an engine; returns `result`. */
 static specdec_result specdec__leave(specdec *t, specdec_result result)
 {
     SPECDEC__STORE(&t->engine->busy, 0);
     return result;
 }
 
-/* The same for calls that prompt. A cancellation that has come before them was too late for what it was meant for: it
-   ends nothing, unless the call fails and so changes nothing. */
+/* As specdec__enter, for calls of prompts. A cancellation made before such a call was meant for an earlier call: it is
+   cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
 {
     if (!specdec__enter(t))
@@ -44,6 +45,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
     return 1;
 }
 
+/* Ends a call of a prompt; returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
 {
     if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
@@ -72,19 +74,19 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
 
 specdec_result specdec_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_restore(t, bytes, room, length))
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_join_forks(t, bytes, room, length))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_seen(t, data, room, bytes))
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_history(t, data, room, bytes))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_load_history(specdec *t, const void *data, size_t size)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_seen(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_history(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_set(specdec *t, const specdec_settings *settings)
@@ -231,7 +233,7 @@ void specdec_drop_prefixes(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_forget(t, t->count); /* ends what a lane does */
+    specdec__ahead_drop(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept; i++)
         specdec__engine_drop_kept(t->engine, i);
     specdec__leave(t, SPECDEC_OK);
@@ -243,7 +245,7 @@ void specdec_deinit(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_forget(t, 0);
+    specdec__ahead_drop(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
         t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);

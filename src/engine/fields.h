@@ -32,7 +32,7 @@ const specdec_field *specdec_get_field(int i)
     return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
-/* The place of a text of some bytes in words, "a|b"; -1: it is none of them. */
+/* The index of a word in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word_of(const char *words, const char *text, size_t length)
 {
     int i;
@@ -55,7 +55,7 @@ static int specdec__field_word(const char *words, const char *text)
     return specdec__field_word_of(words, text, strlen(text));
 }
 
-/* Digits, as many as there are. Returns what follows them; NULL when there is none, or the number is too large. */
+/* Parses decimal digits. Returns the address behind them; NULL: there are none, or the number is too large. */
 static const char *specdec__field_digits(const char *text, uint64_t *value)
 {
     const char *first = text;
@@ -70,7 +70,7 @@ static const char *specdec__field_digits(const char *text, uint64_t *value)
     return text == first ? NULL : text;
 }
 
-/* The number of a text such as -12. Returns 0 when it is none. */
+/* Parses an integer such as -12. Returns 0 if the text is none. */
 static int specdec__field_integer(const char *text, double *value)
 {
     const int negative = *text == '-';
@@ -83,7 +83,7 @@ static int specdec__field_integer(const char *text, double *value)
     return 1;
 }
 
-/* The number of a text such as 0.7 or 1e-3, whatever the locale says: of up to 15 digits the nearest. Returns 0 when it
+/* Parses a number such as 0.7 or 1e-3, in any locale, to the nearest double for up to 15 digits. Returns 0 if the text
    is none. */
 static int specdec__field_real(const char *text, double *value)
 {
@@ -117,7 +117,7 @@ static int specdec__field_real(const char *text, double *value)
     return digits && !*text;
 }
 
-/* Whether a number may be set. One so small that it would become 0, the default, may not. */
+/* Whether a field may have this value. A value that would become 0 as a float, which means the default, may not. */
 static int specdec__field_holds(const specdec_field *field, double value)
 {
     if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
@@ -125,7 +125,7 @@ static int specdec__field_holds(const specdec_field *field, double value)
     return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
 }
 
-/* Says what a field takes, which is not this text. */
+/* Returns an error that says which values a field takes. */
 static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
 {
     if (field->kind == SPECDEC_FIELD_POINTER)
@@ -148,7 +148,7 @@ static specdec_result specdec__field_refuse(const specdec_field *field, const ch
                          field->low > 0 ? ", or 0" : "", text);
 }
 
-/* One more string of a list. Returns 0 when there is no room, or it has too few or too many bytes. */
+/* Appends a string to a list of strings. Returns 0 if the list is full, or the string is empty or too long. */
 static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -167,7 +167,7 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
     return 0;
 }
 
-/* Words that ; separates become their places from 1 on. Returns 0 when one is unknown, or there are too many. */
+/* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
 static int specdec__field_sequence(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
@@ -189,7 +189,7 @@ static int specdec__field_sequence(const specdec_field *field, unsigned char *me
     return 1;
 }
 
-/* Copies a string, with zeros behind it. Returns 0 when it is too long. */
+/* Copies a string, and fills the rest of the member with zeros. Returns 0 if it is too long. */
 static int specdec__field_characters(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -201,14 +201,14 @@ static int specdec__field_characters(const specdec_field *field, unsigned char *
     return 1;
 }
 
-/* Sets an int, or an enumeration, which is as large. */
+/* Sets an int, or an enumeration, which has the same size. */
 static int specdec__field_put(unsigned char *member, int value)
 {
     memcpy(member, &value, sizeof value);
     return 1;
 }
 
-/* Sets the member of a field. Returns 0 when it does not take that text. */
+/* Parses a text and sets the member of a field. Returns 0 if the field does not take the text. */
 static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
 {
     double value = 0;
@@ -255,7 +255,7 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
     return 0;
 }
 
-/* Sets a field by name in a block of bytes, of which the first is number `from` of a configuration. */
+/* Sets a field by name in `block`, which holds the bytes of a configuration from offset `from` on. */
 static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
                                          specdec_error *error)
 {

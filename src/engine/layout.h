@@ -45,7 +45,7 @@ SPECDEC__FOR_SIZE
 
 SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
-/* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
+/* Returns an error if an integer of a configuration is out of range; for_model: checks the first one only. */
 static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
 {
     static const struct {
@@ -70,19 +70,21 @@ SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) &
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
+/* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
+   drafts. */
 static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
 
-/* Whether this rank has the draft model alone. */
+/* Whether this rank of a cluster holds the draft model alone. */
 static int specdec__engine_drafts(const specdec__engine *e) { return SPECDEC__PIPE && e->remote && e->remote->drafts; }
 
-/* Where the model of a kind of drafter comes from; NULL: it needs none. */
+/* The source of the model of a kind of drafter; NULL: the kind has no model. */
 static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
-/* The kind of drafter with a name, or the one that stands for it where another rank drafts. NULL: it was left out. */
+/* The kind of drafter with a public number, or the one that replaces it where another rank drafts; NULL: it is not
+   compiled in. */
 static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
@@ -90,7 +92,7 @@ static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *
     return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
 }
 
-/* Whether a model that a kind of drafter cannot do without is there. */
+/* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
 static int specdec__engine_given(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     const specdec_source *source = specdec__engine_source(&e->config, kind);
@@ -99,7 +101,7 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
                        : !source || kind->optional || specdec__source_given(source);
 }
 
-/* Whether the configuration wants a drafter: names it, or leaves it to auto, which has what it needs. */
+/* Whether the configuration wants a drafter: names it, or is `auto` and has all that the drafter needs. */
 static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
@@ -108,13 +110,13 @@ static int specdec__engine_wants(const specdec__engine *e, int drafting)
 
     if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
         return (int)c->drafting == drafting;
-    if (kind->asked)
-        memcpy(&value, (const char *)c + kind->asked, sizeof value);
+    if (kind->enabled_by)
+        memcpy(&value, (const char *)c + kind->enabled_by, sizeof value);
     return value && specdec__engine_given(e, kind) && !(kind->nextn && specdec__in_cluster(c));
 }
 
-/* Nodes and levels of the tree if the caller does not say: of what drafts alone, of all together, or where nothing
-   drafts the root alone. On other ranks than 0 of a cluster it is not known what rank 0 drafts with. */
+/* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
+   where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
 static void specdec__engine_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
@@ -128,7 +130,7 @@ static void specdec__engine_tree_size(specdec__engine *e)
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
 }
 
-/* Fills in the defaults and refuses what is out of range. */
+/* Fills in the defaults of a configuration and checks it. */
 static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -163,7 +165,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     return SPECDEC_OK;
 }
 
-/* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
+/* The model of a source: the one that the caller prepared, or one that the engine opens and binds. */
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
@@ -183,31 +185,30 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
 }
 
-/* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
-   drawn. Coupled and top-k verification do not mind: the target's token is drawn without looking at the children. The
-   rejection rules do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are
-   static. */
+/* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
+   tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children. Rules of
+   rejection would not: a child that is offered because it is probable is no draw from the draft's distribution; their
+   trees are static. */
 static int specdec__engine_grows(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
 
-/* How the next token's guesses are accepted. At temperature 0 every rule is the same: the target's token is known. */
+/* The rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
 static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
-/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
+/* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
     return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
 }
 
-/* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
-   gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
-   says so. */
-static int specdec__engine_beside(const specdec_config *c, const specdec__drafter_kind *kind)
+/* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
+   static tree is given up for that only if config.async asks for it, as asynchronous trees depend on drawn tokens. */
+static int specdec__engine_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
@@ -217,16 +218,16 @@ static int specdec__engine_beside(const specdec_config *c, const specdec__drafte
     return threads;
 }
 
-/* Candidates of a proposal, at most. */
+/* Candidates of a drafter's proposal, at most. */
 static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
-    if (specdec__engine_beside(&e->config, kind))
+    if (specdec__engine_draft_threads(&e->config, kind))
         return 1 + (e->room.most + 1) * SPECDEC__OFFERS;
     return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
                                                              : e->config.tree_size;
 }
 
-/* What a drafter proposes with for each text. */
+/* Takes the arrays of a drafter's proposals from an arena, one proposal a sequence. */
 static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     const int size = e->config.tree_size;
@@ -243,7 +244,8 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     }
 }
 
-/* The tree that is always the same: a chain, or the best of its size and depth for a middling acceptance. */
+/* Makes the tree of every step, where it is fixed: a chain, or the best tree of its size and depth for a typical
+   acceptance. */
 static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
@@ -261,7 +263,7 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
-/* What constraints need, if there may be any. */
+/* Takes the memory of constraints from an arena, if sequences may have any. */
 static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
 {
     if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
@@ -270,8 +272,9 @@ static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
     specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
 }
 
-/* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
-   at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
+/* Takes the buffers that all sequences share from an arena. A prompt with more bytes than its context can hold is an
+   error before it is tokenised. Large buffers that are written before they are read are not zeroed: 200 bytes for each
+   token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 {
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
@@ -289,8 +292,8 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
-/* The table of texts, all of them free. */
-static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
+/* Takes the table of sequences from an arena; all places are free. */
+static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena *arena)
 {
     int i;
 
@@ -306,8 +309,8 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
     }
 }
 
-/* The table of ended sequences whose beginnings are kept, all of them empty. */
-static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
+/* Takes the table of kept sequences from an arena; all entries are empty. */
+static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kept counted, *kept;
     int i;
@@ -322,8 +325,8 @@ static void specdec__engine_kept(specdec__engine *e, specdec__arena *arena)
     }
 }
 
-/* Shows drafters the target's cache. */
-static void specdec__engine_show(specdec__engine *e)
+/* Points the drafters' proposals to the sequences' views of the target's cache. */
+static void specdec__engine_set_views(specdec__engine *e)
 {
     int i, k;
 
@@ -332,7 +335,7 @@ static void specdec__engine_show(specdec__engine *e)
             e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
-/* As many threads, of those there are, as a model's step keeps busy between two barriers. */
+/* How many of `threads` threads a model's step keeps busy between two barriers. */
 static int specdec__engine_threads(const specdec__model *model, int threads)
 {
     size_t busy = 1 + model->weight_bytes / SPECDEC__THREAD_BYTES;
@@ -340,8 +343,8 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
     return busy < (size_t)threads ? (int)busy : threads;
 }
 
-/* A drafter goes on while the target verifies, on threads that were started for that. */
-static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+/* Takes the memory of an asynchronous drafter from an arena, and gives it the lane's threads. */
+static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     specdec__ahead *a = e->ahead;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
@@ -352,16 +355,16 @@ static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specd
         return;
     a->tokens = tokens;
     a->drafter = d;
-    a->threads = specdec__engine_beside(&e->config, d->kind);
+    a->threads = specdec__engine_draft_threads(&e->config, d->kind);
     a->levels = levels;
     a->nodes = e->room.most;
-    a->width = specdec__min_int(SPECDEC__AHEAD_RUN, e->config.tree_size); /* rows of logits that drafters have */
-    a->base = SPECDEC__AHEAD_CUTOFF;
-    a->left = a->patience = SPECDEC__AHEAD_FIRST;
+    a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
+    a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
+    a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
-/* The block of the target's files that only predicts, as a model of the engine's own. */
+/* Opens the NextN block in the target's files as a model of the engine. */
 static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
                                             specdec_error *error)
 {
@@ -372,7 +375,7 @@ static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__m
     return specdec__nextn_init(e->own[e->own_count++], e->target_model, arena, error);
 }
 
-/* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
+/* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
 static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
                                           specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
 {
@@ -419,13 +422,13 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
-    if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))
-        specdec__engine_ahead(e, d, arena);
+    if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
+        specdec__engine_lay_out_ahead(e, d, arena);
     return result;
 }
 
-/* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
-   draws children from a distribution, the target draws for itself, whatever rule was chosen. */
+/* Adds the drafter that the configuration names, or all whose needs are met, and sets the rule of verification. Where
+   no drafter draws children from a distribution, the rule is top-k: the target draws its own token. */
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
@@ -456,9 +459,9 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     return SPECDEC_OK;
 }
 
-/* How many ended sequences are kept, at most: as the configuration says, else some for each text, but no more than the
-   cache has pages. None where the cache has room for one sequence, or where ranks would have to keep the same. */
-static int specdec__engine_keeps(const specdec_config *c, const specdec__room *room)
+/* How many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not more
+   than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
+static int specdec__engine_kept_limit(const specdec_config *c, const specdec__room *room)
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
 
@@ -467,9 +470,9 @@ static int specdec__engine_keeps(const specdec_config *c, const specdec__room *r
     return specdec__min_int(most, room->keys / SPECDEC__KEYS);
 }
 
-/* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
-   text, and the root that specdec_logits puts before them. */
-static void specdec__engine_room(specdec__engine *e)
+/* Sets how many sequences there are, of how many tokens, and the nodes of a step: a prompt's batch, a tree, or a root
+   of each sequence, and the root that specdec_logits puts before them. */
+static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
     specdec__room *room = &e->room;
@@ -481,29 +484,30 @@ static void specdec__engine_room(specdec__engine *e)
     room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
                                   specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
     room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
-    room->kept = specdec__engine_keeps(c, room);
+    room->kept = specdec__engine_kept_limit(c, room);
     room->tree = specdec__in_cluster(c) ? room->most : c->tree_size; /* there nodes of several runs are known */
     room->every = c->checkpoint;
 }
 
-/* What of that the target's context has room for: nothing on a rank that only drafts, where it never runs. */
-static specdec__room specdec__engine_own(const specdec__engine *e)
+/* e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never runs. */
+static specdec__room specdec__engine_target_room(const specdec__engine *e)
 {
     static const specdec__room none = {1, 1, 1, 1, 2, 0, 1, 0};
 
     return specdec__engine_drafts(e) ? none : e->room;
 }
 
-/* How many threads lanes need for themselves. */
-static int specdec__engine_lane(const specdec_config *c)
+/* How many threads lanes need besides the target's. */
+static int specdec__engine_lane_threads(const specdec_config *c)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
 
-    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
+    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind &&
+           specdec__engine_draft_threads(c, kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
-/* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
+/* Lays an engine out in an arena, which may only count: all of the engine's memory is taken here. */
 static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -518,12 +522,12 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
                              specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
     specdec__engine_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
-    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane(c), &e->nobody, &c->hooks, arena, error);
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
-    specdec__engine_room(e);
-    room = specdec__engine_own(e);
+    specdec__engine_set_room(e);
+    room = specdec__engine_target_room(e);
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room, room.most,
                           arena);
     e->target.checks = 1;
@@ -534,16 +538,16 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
         specdec__engine_buffers(e, arena);
     specdec__engine_masker(e, arena);
-    specdec__engine_texts(e, arena);
-    specdec__engine_kept(e, arena);
-    specdec__engine_show(e);
+    specdec__engine_lay_out_sequences(e, arena);
+    specdec__engine_lay_out_kept(e, arena);
+    specdec__engine_set_views(e);
     if (SPECDEC__PIPE && e->remote)
         e->remote->lay_out(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
-/* The parts of an engine that do not lie in it, so that measuring one takes little stack. */
-static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
+/* Takes the large members of an engine from an arena, so that counting memory needs little stack. */
+static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
@@ -561,9 +565,8 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
 }
 
-/* Whether the target's output matrix is to lie in planes: 0: no, 1: if it is large, 2: of any size. Without being told,
-   only where the instruction set has kernels for them and sequences as the configuration has them can use bounds:
-   planes take longer to read whole. */
+/* Whether the target's output matrix is stored in planes: 0: no; 1: if it is large; 2: always. By default only where
+   the instruction set has kernels for bounds and config.settings allow bounds, as planes take longer to read whole. */
 static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
@@ -574,7 +577,7 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
                : kernels->plane != NULL;
 }
 
-/* Repacked weights, behind everything else. */
+/* Repacks the weights of all models, behind the rest of the block. */
 static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_hooks hooks = e->config.hooks;
@@ -592,7 +595,7 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     return r;
 }
 
-/* Releases the models that the engine has opened. */
+/* Closes the models that the engine has opened. */
 static void specdec__engine_close(specdec__engine *e)
 {
     while (e->own_count)

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/prefill: prompts: what is shared with other sequences, and reading the rest.
+ * >>engine/prefill: prompts: shared with other sequences, or prefilled.
  * ================================================================================================================== */
 
 #pragma once
@@ -18,14 +18,14 @@
 
 SPECDEC__FOR_SIZE
 
-/* Tells drafters which tokens of a text the target has read in the last step: those from `from` on, whose nodes are
-   path (n), counted from node `first`. row: of those wanted, that of the last of them; -1: it was not wanted. A drafter
-   whose cache has no room left may miss some. */
+/* Calls the drafters' follow for tokens [from, from + n) of a sequence, which the last step has committed. path (n):
+   their nodes, counted from node `first`; row: of the wanted rows, the one of the last token; -1: it was not wanted. A
+   drafter whose cache is full may miss tokens. */
 static specdec_result specdec__engine_follow(specdec *t, int from, int n, int first, const int *path, int row)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__heard heard;
+    specdec__prefilled heard;
     int i;
 
     heard.at = t->at;
@@ -42,8 +42,8 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* The same for a batch of a prompt. */
-static specdec_result specdec__engine_hear(void *text, int at, int n)
+/* As specdec__engine_follow, for a batch of a prompt: tokens [at, at + n) of the sequence `text`. */
+static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
@@ -51,19 +51,19 @@ static specdec_result specdec__engine_hear(void *text, int at, int n)
     return specdec__engine_follow(t, at, n, 0, NULL, c->wanted[n - 1] ? c->row_count - 1 : -1);
 }
 
-/* Drafters look at a text that is read, or that a step may write to. */
-static void specdec__engine_look(specdec *t)
+/* Calls the drafters' prepare for a sequence that is part of the next step. */
+static void specdec__engine_prepare_drafters(specdec *t)
 {
     const specdec__engine *e = t->engine;
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->look)
-            e->drafters[i].kind->look(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind->prepare)
+            e->drafters[i].kind->prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
-/* Runs tokens[view length, count) through the target, for the rows that are wanted; if that of the last token is among
-   them, it becomes row 0. */
+/* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
+   it becomes row 0. */
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
@@ -72,8 +72,8 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     specdec_result result;
 
     specdec__pipe_drain(e);
-    specdec__engine_look(t);
-    heard.hear = specdec__engine_hear;
+    specdec__engine_prepare_drafters(t);
+    heard.hear = specdec__engine_follow_batch;
     heard.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
@@ -87,10 +87,9 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* The sequence among numbers [from, end) that begins with most of a text's tokens, at least `least`; of equals one that
-   was shared before, so that one of them stays for all, and of those the one used last. -1: none. *length: how many it
-   shares. */
-static int specdec__engine_longest(specdec *t, int from, int end, int least, int *length)
+/* The sequence with index in [from, end) that begins with most of t's tokens, at least `least`; -1: none does. *length:
+   how many. Of equals it is one that was shared before, so that all share one; of those the one used last. */
+static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
     uint64_t used = 0;
@@ -111,18 +110,18 @@ static int specdec__engine_longest(specdec *t, int from, int end, int least, int
     return best;
 }
 
-/* When another sequence, open or kept, begins with more of the same tokens than were computed here, that is taken over.
-   What is kept counts as used, too, where an open one has more. */
+/* Shares the beginning of another sequence, open or kept, if it has more of t's tokens than were computed for t. The
+   kept one counts as used, even where an open one has more. */
 static void specdec__engine_adopt(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* worth it */
+    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
     int length, kept_length, open, kept;
 
     if (!SPECDEC__SEQUENCES)
         return;
-    open = specdec__engine_longest(t, 0, views, least, &length);
-    kept = specdec__engine_longest(t, views, views + e->room.kept, least, &kept_length);
+    open = specdec__engine_longest_shared(t, 0, views, least, &length);
+    kept = specdec__engine_longest_shared(t, views, views + e->room.kept, least, &kept_length);
     if (kept >= 0)
         specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
@@ -134,16 +133,16 @@ static void specdec__engine_adopt(specdec *t)
     }
 }
 
-/* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
-   it are wanted at once. */
-static specdec_result specdec__engine_read(specdec *t, int before, const specdec__rows *wanted)
+/* Prefills a prompt behind the first `before` tokens. Where the engine has several sequences, the steps will do it,
+   unless rows are wanted. */
+static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__rows *wanted)
 {
     specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
 
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
     if (t->engine->room.views > 1 && !wanted) {
-        specdec__engine_reroot(t, t->count); /* if nothing was appended, its row is given up, too */
+        specdec__engine_reroot(t, t->count); /* drops the last row, too, if nothing was appended */
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
@@ -155,16 +154,16 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Forgets what was computed for the tokens behind the first `keep`. Of those all stays if tokens follow; else the last
-   is to be run again, for its logits. */
-static void specdec__engine_cut(specdec *t, int keep, int follow)
+/* Drops what was computed for the tokens behind the first `keep`. follow: 1: tokens follow; 0: none, and the last one
+   is to be run again for its logits. */
+static void specdec__engine_truncate(specdec *t, int keep, int follow)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    if (t->view.length - keep >= SPECDEC__KEYS) /* less is not worth an entry of the table */
+    if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_retain(t);
-    specdec__ahead_forget(t, keep);
+    specdec__ahead_drop(t, keep);
     specdec__constrained_forget(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
@@ -172,10 +171,9 @@ static void specdec__engine_cut(specdec *t, int keep, int follow)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
 }
 
-/* Puts tokens[count] in the place of those behind the first `keep`, which were handed out, and runs them; they may lie
-   behind the sequence. What is replaced, and what is in stock, is given up when that has succeeded. On failure all is
-   as it was: it waits behind the prompt meanwhile. wanted: NULL, or where a row or the states of each token shall
-   go. */
+/* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
+   may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
+   sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {
@@ -187,12 +185,12 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     if (result)
         return result;
     if (replaced)
-        specdec__engine_cut(t, keep, count);
+        specdec__engine_truncate(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
     specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, replaced, count);
     t->count = keep + count;
-    result = specdec__engine_read(t, keep, count ? wanted : NULL);
+    result = specdec__engine_prefill_or_defer(t, keep, count ? wanted : NULL);
     if (result) {
         specdec__engine_forget(t, keep);
         specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
@@ -206,7 +204,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
         t->logprobs[i] = 1;
     specdec__engine_drop_children(t, 0);
     t->forks = 0;
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     t->failed = SPECDEC_OK;
     t->stats.prompt_tokens += count;
     t->stats.prompt_seconds += specdec__os_seconds() - start;
@@ -214,7 +212,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     return SPECDEC_OK;
 }
 
-/* The same behind all that was handed out. */
+/* Appends tokens[count] to what was returned, and prefills them. */
 static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
 {
     return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);

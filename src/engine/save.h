@@ -37,7 +37,7 @@
 #define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
 #define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
 
-/* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
+/* X(name, largest value). Floats are stored as bits; those of sampling are checked like a caller's. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
     X(COUNT, 1u << 24)        /* tokens */ \
@@ -106,7 +106,7 @@ typedef struct specdec__saved {
     uint32_t field[SPECDEC__SAVE_FIELD_COUNT];
 } specdec__saved;
 
-/* A hash of some bytes of a tensor: of its beginning, its middle and its end. */
+/* Updates a hash by bytes of a tensor: of its beginning, its middle and its end. */
 static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *tensor)
 {
     const size_t count = tensor->size < SPECDEC__SAVE_SAMPLES ? tensor->size : SPECDEC__SAVE_SAMPLES;
@@ -117,8 +117,8 @@ static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *t
     return specdec__hash(hash, tensor->data + last, count);
 }
 
-/* By what a file is known to be of this model: a hash of its vocabulary, of the keys of its architecture, of every
-   tensor's name, type and shape, and of some of its bytes. So another fine-tune of the same model is told apart. */
+/* A hash that identifies the model of a file: of its vocabulary, the keys of its architecture, each tensor's name, type
+   and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
 static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
@@ -144,13 +144,13 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
     return hash;
 }
 
-/* Where the keys of a span begin. */
+/* The first token whose keys of a span are saved. */
 static int specdec__save_from(const specdec__saved *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
 
-/* The bytes of a file with these fields; SIZE_MAX: more than all memory. */
+/* The bytes of a file with these fields; SIZE_MAX: more than a size_t can hold. */
 static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
@@ -162,12 +162,12 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS])
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
 
-/* Whether RoPE is that of long contexts. */
+/* Whether the sequence uses the RoPE factors of long contexts. */
 static uint32_t specdec__save_long(const specdec *t)
 {
     const specdec__context *c = &t->engine->target;
@@ -175,7 +175,7 @@ static uint32_t specdec__save_long(const specdec *t)
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
-/* How settings become fields. */
+/* Stores settings in fields. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
@@ -202,10 +202,11 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
     field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
     others = *s;
-    specdec__sample_words(&others, field + SPECDEC__SAVE_NAMED, 0);
+    specdec__sample_convert_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
-/* And back; stops: where stop strings lie. Biases stay. Returns 0 when the stop strings are not as the fields say. */
+/* Sets settings from fields; stops: the saved stop strings. Biases are not changed. Returns 0 if the stop strings do
+   not agree with the fields. */
 static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
@@ -236,12 +237,12 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
     settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
     settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
-    specdec__sample_words(s, field + SPECDEC__SAVE_NAMED, 1);
+    specdec__sample_convert_words(s, field + SPECDEC__SAVE_NAMED, 1);
     return 1;
 }
 
-/* Which keys of a text are saved: those before the last token, which becomes a root again. None where pages that a
-   window needs have gone. */
+/* Sets the fields that say which keys of a sequence are saved: those before the last token, which becomes a root again.
+   None if pages of a sliding window that they need are free already. */
 static void specdec__save_keys(const specdec *t, uint32_t *field)
 {
     const specdec__kv *kv = &t->engine->target.kv;
@@ -249,7 +250,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
     const int point = specdec__state_find(&t->view.state, keys);
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
@@ -259,7 +260,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->at[0].start : 0);
 }
 
-/* What the file of a text says of it. held: the bytes that may begin a stop string. */
+/* Sets the fields of a sequence's file. held: receives the bytes that may begin a stop string. */
 static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsigned char *held)
 {
     specdec__stop_scan stop = t->stop;
@@ -292,7 +293,7 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     specdec__save_settings(&t->settings, field);
 }
 
-/* Writes the file of a text. */
+/* Writes the file of a sequence. */
 static void specdec__save_write(const specdec *t, const specdec__saved *saved, const unsigned char *held,
                                 unsigned char *data)
 {
@@ -319,14 +320,14 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS]) {
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
     specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
 }
 
-/* Refuses a call on a text as specdec__check_call does, and where such calls are left out. */
+/* As specdec__check_call; also an error in a build without saving. */
 static specdec_result specdec__save_check(specdec *t, int given)
 {
     specdec_result result = specdec__check_call(t, given);
@@ -362,7 +363,7 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
     return SPECDEC_OK;
 }
 
-/* Is data[size] whole, and of this model? */
+/* Whether data[size] is a complete file of this model. */
 static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
@@ -411,14 +412,14 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     return SPECDEC_OK;
 }
 
-/* The hash of a saved text's constraint; 0: there is none. */
-static uint64_t specdec__load_hash(const uint32_t *field)
+/* The hash of a saved sequence's constraint; 0: it has none. */
+static uint64_t specdec__load_constraint_hash(const uint32_t *field)
 {
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
 
-/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. *stop becomes
-   a scan for the stop strings. */
+/* Checks that a sequence can be loaded: its tokens and settings are valid, and the cache has pages for it. *stop: a
+   scan for its stop strings. */
 static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
                                          const specdec_settings *settings, specdec__stop_scan *stop)
 {
@@ -428,7 +429,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
 
     if (specdec__stream_check(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
-    if (specdec__load_hash(field) != t->constrained.hash)
+    if (specdec__load_constraint_hash(field) != t->constrained.hash)
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
                              ? "the saved text has a constraint, this one has none"
                              : "the saved text has another constraint than this one, or none");
@@ -448,7 +449,7 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
     return SPECDEC_OK;
 }
 
-/* An empty text becomes what the file says: its tokens, their keys and values. */
+/* Sets the tokens of an empty sequence from a file, and their keys and values. */
 static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const unsigned char *tokens)
 {
     specdec__kv *kv = &t->engine->target.kv;
@@ -468,15 +469,16 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.position = keys;
     specdec__view_settle(&t->view, kv);
 }
 
-/* Its forks. Places are not saved: those by the fork token are the last tokens of that kind; a rule's are not known. */
+/* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a
+   fork hook are not known. */
 static void specdec__load_forks(specdec *t, int forks)
 {
     const specdec__engine *e = t->engine;
@@ -490,13 +492,13 @@ static void specdec__load_forks(specdec *t, int forks)
             t->fork_places[t->placed++] = at + 1;
 }
 
-/* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
-   string: these are looked at again. */
+/* Sets the rest of a loaded sequence. held: its bytes that are ready to be returned, then those that may begin a stop
+   string, which are scanned again. */
 static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop, const unsigned char *held)
 {
     int i;
 
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
     t->answer_from = (int)field[SPECDEC__SAVE_ANSWER_FROM];
     t->slid = (int)field[SPECDEC__SAVE_SLID];
     t->from_row = (int)field[SPECDEC__SAVE_FROM_ROW];

@@ -14,7 +14,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
+/* Drops the target's keys and values of the last of `count` tokens and of all behind it: that token is a root again. */
 static void specdec__engine_reroot(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -26,13 +26,14 @@ static void specdec__engine_reroot(specdec *t, int count)
         e->row_of = NULL;
 }
 
-/* Forgets all that was computed for tokens behind the first count. The text itself stays. */
+/* Drops all that was computed for tokens behind the first `count`: keys, values, drafts, states of constraints. The
+   tokens stay. */
 static void specdec__engine_forget(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__ahead_forget(t, count);
+    specdec__ahead_drop(t, count);
     specdec__constrained_forget(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
@@ -40,13 +41,15 @@ static void specdec__engine_forget(specdec *t, int count)
             e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* The keys of a sequence that others may share: those of a text, or of one that is kept. */
+/* Keys and tokens of an open or a kept sequence, which other sequences may share. */
 typedef struct specdec__source_keys {
     specdec__view *view;
     const int32_t *tokens; /* (view->length) */
-    int at;                /* its number to drafters: a text's, or behind those of texts */
+    int at;                /* its index to drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
+/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept
+   one. */
 static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
@@ -57,7 +60,7 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
     return keys;
 }
 
-/* Drafters share, as far as they have them, the first length tokens of sequence `of` with sequence `at`. */
+/* Lets drafters share the first `length` tokens of sequence `of` with sequence `at`, as far as they have them. */
 static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int length)
 {
     int i;
@@ -70,28 +73,28 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     }
 }
 
-/* A text of which nothing is computed, or less, begins with the first length tokens of another sequence: it shares its
-   pages. */
+/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and
+   values. */
 static void specdec__engine_share(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
     specdec__view *view = specdec__engine_keys(e, of).view;
     int i, missing;
 
-    specdec__engine_forget(t, 0); /* also ends what a lane does with the other text */
+    specdec__engine_forget(t, 0); /* also cancels the lane's job for the other sequence */
     if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
-        specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
+        specdec__view_truncate(&t->view, &e->target.kv, 0); /* pages of its sliding window are free already */
     specdec__engine_share_drafts(e, t->at, of, length);
-    for (i = 0; i < e->drafter_count; i++) { /* states that the other one no longer has are computed once more */
+    for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind->heard ? t->view.length - d->kind->heard(d, t->at) : 0;
+        missing = d->kind->followed ? t->view.length - d->kind->followed(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
 }
 
-/* An entry of the table of kept sequences becomes empty. */
+/* Empties entry i of the table of kept sequences. */
 static void specdec__engine_drop_kept(specdec__engine *e, int i)
 {
     int k;
@@ -102,9 +105,9 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
             e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
 }
 
-/* An empty entry of the table for a sequence that is to be kept; -1: all of that is kept already. What the sequence
-   begins with is dropped, and so is the oldest entry where none is empty. *shared: keys of a dropped one that others
-   have shared. */
+/* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
+   Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
+   view->shared of a dropped entry. */
 static int specdec__engine_kept_place(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
@@ -134,8 +137,8 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
     return empty;
 }
 
-/* Keeps what was computed for a text that ends or is cut: the next one that begins alike need not read it. Children do
-   not: their parents begin as they do. */
+/* Keeps the keys and values of a sequence that ends or is cut, for later sequences that begin with the same tokens.
+   Those of children are not kept, as they begin like their parents. */
 static void specdec__engine_retain(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -143,7 +146,7 @@ static void specdec__engine_retain(specdec *t)
 
     if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
-    specdec__ahead_forget(t, t->count);
+    specdec__ahead_drop(t, t->count);
     i = specdec__engine_kept_place(t, &shared);
     if (i < 0)
         return;
@@ -156,7 +159,7 @@ static void specdec__engine_retain(specdec *t)
     specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
 }
 
-/* A place in the table becomes an empty text. */
+/* Makes a free place of the table an empty sequence. */
 static void specdec__engine_open(specdec *t)
 {
     t->open = 1;
@@ -171,10 +174,10 @@ static void specdec__engine_open(specdec *t)
     memset(&t->stats, 0, sizeof t->stats);
     specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
     specdec__stream_set(t, &t->engine->config.settings, &t->stop);
-    specdec__stream_answer(t);
+    specdec__stream_begin_answer(t);
 }
 
-/* Gives back what a text that has ended holds in caches. What drafters remember of it, they do. */
+/* Gives back what an ended sequence holds in caches. Drafters may keep what they learned from it. */
 static void specdec__engine_release(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -187,14 +190,14 @@ static void specdec__engine_release(specdec *t)
     specdec__engine_forget(t, 0);
 }
 
-/* A text becomes a free place in the table. */
+/* Makes a sequence's place in the table free. */
 static void specdec__engine_free_slot(specdec *t)
 {
     specdec__engine_release(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
-/* How many forks of a text lie behind its first count tokens, whether their children are open or not. */
+/* How many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
 static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
@@ -204,7 +207,8 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a text behind its first count tokens: their children are closed, and theirs. */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's
+   children. */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -225,7 +229,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
         t->forced_count = 0;
 }
 
-/* Gives up the stock of a text, and the children that have come of it. */
+/* Drops a sequence's pending tokens (decoded, not returned), and the children forked behind them. */
 static void specdec__engine_discard_pending(specdec *t)
 {
     specdec__engine_drop_children(t, t->handed_out);
@@ -234,14 +238,14 @@ static void specdec__engine_discard_pending(specdec *t)
     t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
 }
 
-/* The same where such children are; else the stock stays. */
+/* As specdec__engine_discard_pending, but only if there are children behind pending tokens. */
 static void specdec__engine_discard_children(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
 }
 
-/* Has a text children? */
+/* Whether a sequence has open children. */
 static int specdec__engine_is_parent(const specdec *t)
 {
     int i, found = 0;
@@ -251,8 +255,8 @@ static int specdec__engine_is_parent(const specdec *t)
     return found;
 }
 
-/* Opens an empty text in a free place of a text's engine. NULL: all places are taken, which t->error says. */
-static specdec *specdec__engine_add_text(specdec *t)
+/* Opens an empty sequence in a free place of t's engine. NULL: no place is free; t->error says so. */
+static specdec *specdec__engine_open_free(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -267,7 +271,7 @@ static specdec *specdec__engine_add_text(specdec *t)
     return NULL;
 }
 
-/* A copy of a text stands in its constraint where that stands. */
+/* Copies the state of a sequence's constraint to its fork t. */
 static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 {
     const specdec__constrained *c = &of->constrained;
@@ -284,11 +288,11 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
-/* Opens a copy of a text, with its stock. NULL: all places are taken, which of->error says. */
+/* Opens a copy of a sequence, with its pending tokens. NULL: no place is free; of->error says so. */
 static specdec *specdec__engine_fork(specdec *of)
 {
     const size_t count = (size_t)of->count;
-    specdec *t = specdec__engine_add_text(of);
+    specdec *t = specdec__engine_open_free(of);
 
     if (!t)
         return NULL;
@@ -328,7 +332,7 @@ static specdec *specdec__engine_fork(specdec *of)
     return t;
 }
 
-/* A text that is to fork gets its child. Without a free place the text has failed, for now. */
+/* Opens the child of a sequence that is to fork. If no place is free, the sequence fails with MEMORY for now. */
 static void specdec__engine_fork_child(specdec *t)
 {
     specdec *child = specdec__engine_fork(t);
@@ -349,7 +353,7 @@ static void specdec__engine_fork_child(specdec *t)
     }
     child->handed_out = child->count;
     child->stop.stopped = 0;
-    specdec__stream_answer(child);
+    specdec__stream_begin_answer(child);
     t->forks++;
     t->fork_places[t->placed++] = t->count;
     t->forced_count = 0;

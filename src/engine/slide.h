@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/slide: a full context slides.
+ * >>engine/slide: a full sequence slides: older tokens are removed.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,9 +11,10 @@
 
 SPECDEC__FOR_SIZE
 
-/* How many tokens a full text lets go: the older half of those behind the first ones, which stay. 0: it ends. Once a
-   call, so that one that finds nothing to hand out ends, too. What children of a text begin with stays. */
-static int specdec__engine_slides(const specdec *t)
+/* How many tokens a full sequence removes: the older half of those behind the first settings.slide tokens, which stay.
+   0: it does not slide. A sequence slides once a call at most, so that a call which can return nothing ends. Parents do
+   not slide, as children share their beginning. */
+static int specdec__engine_slide_count(const specdec *t)
 {
     const int others = t->context - t->settings.slide;
 
@@ -23,11 +24,12 @@ static int specdec__engine_slides(const specdec *t)
     return others / 2;
 }
 
-/* Moves the places of forks to the end, or those before the text slid back. */
+/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides
+   back. */
 static void specdec__engine_save_forks(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
-    int32_t *end = t->fork_places + specdec__stream_places(&t->engine->config, t->room) - count;
+    int32_t *end = t->fork_places + specdec__stream_fork_limit(&t->engine->config, t->room) - count;
 
     if (count)
         memmove(back ? t->fork_places : end, back ? end : t->fork_places, (size_t)count * sizeof *end);
@@ -35,8 +37,8 @@ static void specdec__engine_save_forks(specdec *t, int back)
     t->placed = back ? count : 0;
 }
 
-/* Notes where a text stands in its constraint: what has slid out of it still counts. */
-static void specdec__engine_anchor(specdec *t)
+/* Stores the state of the constraint behind all tokens, so that tokens which slide out still count. */
+static void specdec__engine_anchor_constraint(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
 
@@ -46,8 +48,8 @@ static void specdec__engine_anchor(specdec *t)
     c->state[1] = c->state[0];
 }
 
-/* A text that has slid, or slid back, goes on from there. */
-static void specdec__engine_resume(specdec *t)
+/* Lets the constraint of a sequence that has slid, or slid back, continue from its stored state. */
+static void specdec__engine_resume_constraint(specdec *t)
 {
     if (!specdec__constrained_is(&t->constrained))
         return;
@@ -56,34 +58,34 @@ static void specdec__engine_resume(specdec *t)
     t->closed_at = 0;
 }
 
-/* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
-   these tokens. */
+/* Removes `gone` tokens behind the first settings.slide ones. All keys behind these are computed again, as for a
+   prompt: so the sequence continues as one that was prompted with the tokens which are left. */
 static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
-    specdec__engine_anchor(t);
+    specdec__engine_anchor_constraint(t);
     specdec__engine_forget(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
     t->before.slid = t->slid;
     memcpy(t->tokens + t->room, t->tokens + keep, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_turn(t, keep, gone, t->count - keep - gone);
+    specdec__stream_rotate_tokens(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
-    specdec__engine_resume(t);
+    specdec__engine_resume_constraint(t);
     t->stats.slid += gone;
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    specdec__engine_save_forks(t, 0); /* the forks were, wherever their places are now */
+    specdec__engine_save_forks(t, 0); /* forks count as before, though their tokens moved */
     t->from_row = t->engine->room.views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
 }
 
-/* The call in which a text has slid fails: the text becomes what it was. What was written since is forgotten, and so
-   are log-probabilities in whose places it was written. */
+/* Undoes a slide, as its call has failed. Tokens decoded since are dropped, and so are log-probabilities that they have
+   overwritten. */
 static void specdec__engine_unslide(specdec *t)
 {
     const int gone = t->before.count, keep = t->settings.slide;
@@ -97,11 +99,11 @@ static void specdec__engine_unslide(specdec *t)
         t->logprobs[i] = 1;
     t->count = t->handed_out = t->context;
     memcpy(t->tokens + t->context - gone, t->tokens + t->room, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_turn(t, keep, t->context - keep - gone, gone);
+    specdec__stream_rotate_tokens(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
     specdec__engine_save_forks(t, 1);
-    specdec__engine_resume(t);
+    specdec__engine_resume_constraint(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }

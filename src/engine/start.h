@@ -29,8 +29,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
-static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
+/* Makes a forward pass of n tokens, or (d not NULL) drafts one level behind one token; both leave the caches as they
+   were. */
+static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
@@ -52,9 +53,9 @@ static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *
     return result;
 }
 
-/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
-   once the clock has passed `end`. 0 when it fails. */
-static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
+/* Seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other programs may
+   use the processor. One try only once the clock is past `end`. 0: it failed. */
+static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
     int i;
@@ -66,7 +67,7 @@ static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int 
     for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
         double start = specdec__os_seconds(), seconds;
 
-        if (specdec__engine_try(e, d, n))
+        if (specdec__engine_try_forward(e, d, n))
             break;
         seconds = specdec__os_seconds() - start;
         least = i && least < seconds ? least : seconds;
@@ -74,31 +75,30 @@ static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int 
     return least;
 }
 
-/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
-static void specdec__engine_trial(specdec__engine *e)
+/* Times the steps and drafts of small models before the first sequence is prompted. Needs a clock. */
+static void specdec__engine_time_steps(specdec__engine *e)
 {
-    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
+    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
     size_t bytes = e->target_model->weight_bytes;
     double seconds;
     int i, n;
 
     for (i = 0; i < e->drafter_count; i++)
         bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
-    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
+    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_see(&e->tune->drafters[i].level, seconds);
+        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
+            specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
+        if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
             specdec__tune_step(e->tune, n, seconds, 0);
 }
 
-/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
-   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
-   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
-   on it. */
-static void specdec__engine_measure(specdec__engine *e)
+/* Chooses the faster of two ways to read weights, kernels->reading and ->other, by timing slices of weights alternately
+   with all threads; a slice counts as at most twice the least time. The former is kept unless the latter is clearly
+   faster, and for weights that may lie in caches or are not repacked. Results do not depend on it. */
+static void specdec__engine_time_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
     const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
@@ -115,7 +115,7 @@ static void specdec__engine_measure(specdec__engine *e)
     e->target.columns.values = e->target.h;
     for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
         slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
-        slices.at = i / m->layers;
+        slices.index = i / m->layers;
         slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
         specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
@@ -130,9 +130,8 @@ static void specdec__engine_measure(specdec__engine *e)
                   better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Tells the log how conversations are laid out, and which tokens of that count as control though the file says
-   otherwise. */
-static void specdec__engine_tell_chat(const specdec__engine *e)
+/* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
+static void specdec__engine_log_chat(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__chat *chat = &e->chat;
@@ -165,7 +164,7 @@ static void specdec__engine_tell_chat(const specdec__engine *e)
     }
 }
 
-/* Finds the tokens by which texts fork. */
+/* Finds the tokens by which sequences fork. */
 static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
 {
     const specdec__vocab *vocab = &e->target_model->vocab;
@@ -185,8 +184,8 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
                  : SPECDEC_OK;
 }
 
-/* Tells the log what the engine is made of. */
-static void specdec__engine_tell(const specdec__engine *e)
+/* Logs the target, the drafters and the engine's sizes. */
+static void specdec__engine_log(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__model *m = e->target_model;
@@ -205,32 +204,33 @@ static void specdec__engine_tell(const specdec__engine *e)
                   e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
 
-/* The settings that sequences begin with, copied: the caller's stop strings are read no more. */
-static void specdec__engine_keep(specdec__engine *e)
+/* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
+static void specdec__engine_copy_settings(specdec__engine *e)
 {
     specdec__stop_scan stop;
 
     specdec__stream_check(&e->config.settings, &stop, NULL);
-    specdec__stream_keep(&e->config.settings, &stop, e->stop_bytes);
+    specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
 }
 
+/* Starts an engine that is laid out: connects to other ranks, times steps. */
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
     specdec_result result = SPECDEC_OK;
 
-    specdec__engine_keep(e);
+    specdec__engine_copy_settings(e);
     e->verify = specdec__forward;
-    e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
+    e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->sequences[0]);
-    specdec__engine_tell(e);
-    specdec__engine_tell_chat(e);
+    specdec__engine_log(e);
+    specdec__engine_log_chat(e);
     if (SPECDEC__PIPE && e->remote)
         result = e->remote->start(e, error);
     if (!result)
-        specdec__engine_trial(e);
+        specdec__engine_time_steps(e);
     if (!result)
-        specdec__engine_measure(e);
+        specdec__engine_time_reading(e);
     return result;
 }
 

@@ -32,40 +32,41 @@
 
 SPECDEC__FOR_SIZE
 
-/* Slots for all nodes: first for what has to be run, then for guesses. A text without the former is left out, one for
-   whose guesses there are too few goes on with the root alone. */
+/* Reserves slots of the cache for the nodes of all members: first for prompt tokens and roots, then for draft tokens. A
+   member fails where there is no room for the former; its tree is pruned to the root where there is none for the
+   latter. */
 static void specdec__engine_reserve(specdec__engine *e)
 {
     int i, kept = 0;
 
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
-        const int needed = t->lead + t->writes;
+        const int needed = t->prefill_count + t->decodes;
 
-        if (!t->writes)
+        if (!t->decodes)
             t->merged.tree.n = 0;
         if (specdec__view_reserve(&t->view, &e->target.kv, needed)) {
             e->members[kept++] = t;
             continue;
         }
-        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
-                                              "no room in the cache, which all texts share, for %d more tokens",
-                                              needed));
-        specdec__engine_leave(e, t);
+        specdec__engine_fail_sequence(
+            t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
+                             "no room in the cache, which all texts share, for %d more tokens", needed));
+        specdec__engine_remove_member(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if (!specdec__view_reserve(&t->view, &e->target.kv, t->lead + t->merged.tree.n)) {
+        if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
             specdec__view_unreserve(&t->view, &e->target.kv);
             specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
-            specdec__view_reserve(&t->view, &e->target.kv, t->lead + 1); /* of what was given back just now */
+            specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
         }
     }
 }
 
-/* The members' unread tokens and trees become a batch for the target. */
+/* The batch of a step: for each member its prompt tokens, then its tree. */
 static specdec__batch specdec__engine_batch(specdec__engine *e)
 {
     specdec__context *c = &e->target;
@@ -75,7 +76,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     for (k = 0; k < e->member_count; k++) {
         specdec *t = e->members[k];
         const specdec_tree *tree = &t->merged.tree;
-        const int root = n + t->lead;
+        const int root = n + t->prefill_count;
 
         t->first = n;
         t->row = rows;
@@ -91,7 +92,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         }
         for (i = 0; i < tree->n; i++) {
             c->tokens[root + i] = t->merged.tokens[i];
-            c->parents[root + i] = i ? root + tree->parents[i] : t->lead ? root - 1 : -1;
+            c->parents[root + i] = i ? root + tree->parents[i] : t->prefill_count ? root - 1 : -1;
         }
     }
     batch = specdec__forward_batch(c, 0, n);
@@ -100,8 +101,9 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     return batch;
 }
 
-/* Notes how the children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
-static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
+/* Counts the children of an accepted node for statistics and tuning. child: the number of the accepted one, or -1;
+   token: the target's choice. */
+static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
     const specdec_tree *tree = &t->merged.tree;
@@ -124,8 +126,8 @@ static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
     }
 }
 
-/* How tokens of a text are chosen here. */
-static const specdec__chooser *specdec__engine_chooser(specdec *t)
+/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. */
+static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 {
     specdec__chooser *chooser = &t->engine->chooser;
 
@@ -135,13 +137,13 @@ static const specdec__chooser *specdec__engine_chooser(specdec *t)
     return chooser;
 }
 
-/* Decides by a rejection rule at a node whose children hold children[count]. */
+/* Verifies the children of a node, whose tokens are children[count], by a rule of rejection. */
 static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
                                   specdec_verdict *verdict)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
-    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts, but what is forced */
+    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
     const int candidate = count ? specdec__draft_candidate(p, node) : -1;
     const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
                                          specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
@@ -149,7 +151,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec_choice choice;
     specdec__row row;
 
-    specdec__chooser_row(specdec__engine_chooser(t), &row, logits, vocab, t->tokens, t->count);
+    specdec__chooser_row(specdec__engine_set_chooser(t), &row, logits, vocab, t->tokens, t->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
@@ -166,8 +168,8 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
-/* Notes what the row that the next token comes from says about it. */
-static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
+/* Stores the log-probability of the next token, and the most probable tokens with theirs, from its row of logits. */
+static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
@@ -193,11 +195,11 @@ static void specdec__engine_record(specdec *t, const float *logits, int32_t toke
     t->logprobs[t->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
 }
 
-/* Appends a token, which was chosen from a row of logits, to the text. */
+/* Appends a token that was chosen from a row of logits to the sequence. */
 static void specdec__engine_write(specdec *t, const float *logits, int32_t token)
 {
     if (t->logprobs)
-        specdec__engine_record(t, logits, token);
+        specdec__engine_note_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
     if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
         return;
@@ -206,7 +208,7 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
         t->closed_at = t->count;
 }
 
-/* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
+/* Whether a sequence of `count` tokens may fork: it has a fork left, and its child room for a token. */
 static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
@@ -214,14 +216,15 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Tokens that may not be chosen, and what the model says of them. */
+/* Forbidden tokens, and their logits. */
 typedef struct specdec__forbidden {
     int count;
     int32_t token[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
     float logit[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
 } specdec__forbidden;
 
-/* Forbids tokens (count) that there are; no bias lifts that. */
+/* Sets the logits of tokens[count] to -infinity, and stores the former ones in *own. Ids outside the vocabulary are
+   skipped. */
 static void specdec__engine_forbid(const specdec *t, float *logits, const int32_t *tokens, int count,
                                    specdec__forbidden *own)
 {
@@ -236,8 +239,8 @@ static void specdec__engine_forbid(const specdec *t, float *logits, const int32_
     }
 }
 
-/* Forbids the tokens that may not be chosen here: the child token, the fork token where there can be no fork, tokens
-   that end the answer where it is too short or shall not end. */
+/* Forbids the tokens that must not be chosen here: the child token, the fork token where no fork is possible, end
+   tokens of an answer that is too short or ignores them. */
 static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbidden *own)
 {
     const specdec__engine *e = t->engine;
@@ -257,7 +260,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbi
         specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 
-/* Puts that back: log-probabilities are those of the model. */
+/* Restores the logits of forbidden tokens, as log-probabilities are those of the model. */
 static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
 {
     int i;
@@ -266,9 +269,9 @@ static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
         logits[own->token[i]] = own->logit[i];
 }
 
-/* Notes that the text forks behind the token that it has just got. Returns whether it does. A fork token may come
-   although it is forbidden, where all others are, too. */
-static int specdec__engine_forks(specdec *t)
+/* Sets the forced tokens of a child if the sequence forks behind its last token. Returns whether it forks. A fork token
+   may be chosen although it is forbidden, where all other tokens are, too. */
+static int specdec__engine_note_fork(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_hooks *hooks = &e->config.hooks;
@@ -290,8 +293,8 @@ static int specdec__engine_forks(specdec *t)
     return count > 0;
 }
 
-/* Mirostat learns from a token that was chosen from a row of logits. Returns the largest surprise behind it; 0 where
-   there is no mirostat. */
+/* Returns mirostat's limit of surprise behind a token that was chosen from a row of logits, in bits; 0: mirostat is
+   off. */
 static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t token)
 {
     const specdec_sampling *s = &t->settings.sampling;
@@ -301,7 +304,7 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
 
     if (!(s->mirostat_tau > 0) || !(s->temperature > 0))
         return 0;
-    chooser = specdec__engine_chooser(t);
+    chooser = specdec__engine_set_chooser(t);
     most = chooser->surprise > 0 || chooser->surprise < 0 ? chooser->surprise : 2 * s->mirostat_tau;
     specdec__chooser_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
     most = most - (s->mirostat_rate > 0 ? s->mirostat_rate : 0.1f) *
@@ -309,48 +312,48 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
     return most > 0 || most < 0 ? most : 1e-30f;
 }
 
-/* The token that follows by a row of logits when nothing was guessed, or when guesses are coupled. */
+/* Chooses the next token from a row of logits, without draft tokens or with coupled verification. */
 static int32_t specdec__engine_choose(specdec *t, const float *logits)
 {
     specdec__engine *e = t->engine;
     specdec_candidate best;
 
     best.token = 0;
-    specdec__choose(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    specdec__choose(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
     return best.token;
 }
 
-/* Whether a step writes nothing behind the token that a text has just got: the text ends, or it forks. Guesses beyond
-   the limit are kept, as it may be raised, unless they could be forks. */
-static int specdec__engine_stops(specdec *t)
+/* Whether a step decodes nothing behind the sequence's last token: the sequence ends, or it forks. Tokens beyond
+   max_tokens are kept, as the limit may be raised, unless they may be forks. */
+static int specdec__engine_ends_step(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_stop why = specdec__stream_ended(t, t->count);
 
     if (why == SPECDEC_STOP_NONE)
-        return specdec__engine_forks(t);
+        return specdec__engine_note_fork(t);
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether bounds will do for a sequence as far as its constraint goes: there is nothing else by which a token that it
-   allows could be forbidden or altered. */
-static int specdec__engine_asks(const specdec *t)
+/* Whether bounds suffice for the next token of a sequence with a constraint: nothing but the constraint forbids or
+   alters tokens. */
+static int specdec__engine_bounds_suffice(const specdec *t)
 {
     return !specdec__constrained_is(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
             !specdec__sample_alters(&t->settings.sampling));
 }
 
-/* Whether a step looks at no logits of a sequence: it only reads, or its constraint forces the next token. */
-static int specdec__engine_forced(specdec *t)
+/* Whether a step needs no logits of a sequence: it only prefills, or its constraint forces the next token. */
+static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
                                  specdec__constrained_is(specdec__stream_constrained(t)) &&
                                  specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0);
 }
 
-/* What a step has to make of rows of logits: see >>speculation/settle. */
-static int specdec__engine_screens(specdec__engine *e)
+/* Which rows of logits a step computes: SPECDEC__SCREEN_NOTHING, _BOUNDS or _LOGITS; see >>speculation/settle. */
+static int specdec__engine_screen_kind(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
@@ -361,8 +364,9 @@ static int specdec__engine_screens(specdec__engine *e)
 
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
-        forced = forced && specdec__engine_forced(t);
-        bounds = bounds && specdec__engine_asks(t) && specdec__settle_needs(&t->settings.sampling, t->count).k;
+        forced = forced && specdec__engine_needs_no_logits(t);
+        bounds = bounds && specdec__engine_bounds_suffice(t) &&
+                 specdec__settle_needs(&t->settings.sampling, t->count).k;
     }
     if (forced)
         return SPECDEC__SCREEN_NOTHING;
@@ -372,22 +376,21 @@ static int specdec__engine_screens(specdec__engine *e)
     return e->target.screen.left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether the best candidate of a row may follow by the constraint: those that are no candidates then matter to
-   nobody. */
-static int specdec__engine_finds(specdec *t, int column)
+/* Whether the constraint allows the best token of a row (`column` of the last step). */
+static int specdec__engine_best_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_any(specdec__engine_chooser(t), logits, e->target_model->vocab_size, t->tokens,
-                                          t->count, 1, &best);
+    const int count = specdec__choose_any(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
+                                          t->tokens, t->count, 1, &best);
 
     return specdec__constrained_keep(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
-/* Bounds of a row of logits (column of the last step) become what the next token of a text is chosen from. Where a
-   constraint forces a token nothing is looked at. Else its mask comes first, unless noise alone chooses: then logits
-   are rounded by the best of all tokens, which is asked about, and the row is read whole if that may not follow. */
+/* Turns bounds of a row of logits (`column` of the last step) into the logits from which the next token is chosen.
+   Nothing is done where a constraint forces that token. Otherwise its mask is applied first, except where noise alone
+   chooses: then only the best token is checked, and all logits of the row are computed if the constraint forbids it. */
 static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
@@ -396,7 +399,7 @@ static void specdec__engine_settle(specdec *t, int column)
     specdec__settle_need need = specdec__settle_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
-        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* this one and the next two may be forbidden */
+        {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
         {t->ends, sizeof *t->ends, t->end_count},
         {t->model->vocab.ends, sizeof *t->model->vocab.ends, t->model->vocab.end_count},
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
@@ -412,18 +415,19 @@ static void specdec__engine_settle(specdec *t, int column)
     forks[1] = e->fork_token;
     specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                     (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_finds(t, column))
+    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_best_is_allowed(t, column))
         specdec__settle_whole(&e->target);
 }
 
-/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
+/* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
+   appends the token to the sequence. */
 static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
                                              specdec_verdict *verdict)
 {
     specdec *t = (specdec *)text;
     const specdec__engine *e = t->engine;
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
-    const int row = t->first + t->lead + node;
+    const int row = t->first + t->prefill_count + node;
     specdec_result result;
     specdec__forbidden own;
 
@@ -439,14 +443,14 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
         specdec__engine_judge(t, node, logits, children, count, verdict);
     t->surprise[t->count] = specdec__engine_mirostat(t, logits, verdict->token);
     specdec__engine_unmask(logits, &own);
-    specdec__engine_note(t, node, verdict->child, verdict->token);
+    specdec__engine_note_children(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
-    if (specdec__engine_stops(t))
+    if (specdec__engine_ends_step(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
 
-/* Counts a step by the nodes and levels of its tree. When there are too many kinds, the rarest makes room. */
+/* Counts a step by the nodes and levels of its tree. A new kind of tree replaces the rarest where the table is full. */
 static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
@@ -465,22 +469,22 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
     at->steps = 1;
 }
 
-/* A row of a text, whose tokens were `before`, has values that are no numbers: its keys are not kept. Tokens that were
-   accepted before that row stay; they will be read again. */
-static void specdec__engine_fail(specdec *t, int before, specdec_result result)
+/* A row of a sequence has values that are no numbers: the sequence fails, keys of the step are dropped. Tokens accepted
+   before that row stay, and are run again. before: tokens before the step. */
+static void specdec__engine_fail_row(specdec *t, int before, specdec_result result)
 {
     if (specdec__ahead_on(t->engine, NULL))
-        specdec__ahead_forget(t, t->count);
+        specdec__ahead_drop(t, t->count);
     t->stats.tokens += t->count - before;
     t->length = t->merged.tree.n = 0;
-    specdec__engine_drop(t, result);
+    specdec__engine_fail_sequence(t, result);
 }
 
-/* Shows drafters the logits of a text's tree, which had so many tokens before the step. */
-static void specdec__engine_let_watch(specdec *t, int before)
+/* Calls the drafters' see_logits with the tree of a sequence, which had `before` tokens before the step. */
+static void specdec__engine_show_logits(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
-    specdec__judged judged;
+    specdec__verified judged;
     int i;
 
     judged.at = t->at;
@@ -497,12 +501,12 @@ static void specdec__engine_let_watch(specdec *t, int before)
     judged.length = t->length;
     judged.whole = !e->target.screen.bounds;
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->watch)
-            e->drafters[i].kind->watch(&e->drafters[i], &judged);
+        if (e->drafters[i].kind->see_logits)
+            e->drafters[i].kind->see_logits(&e->drafters[i], &judged);
 }
 
-/* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
-   first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
+/* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
+   accepted nodes, and reports them to the drafters. */
 static void specdec__engine_accept(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -513,34 +517,34 @@ static void specdec__engine_accept(specdec *t)
 
     t->length = 0;
     t->path[0] = 0;
-    result = specdec__forward_sound(&e->target, t->first, t->first + t->lead, &t->error);
+    result = specdec__forward_sound(&e->target, t->first, t->first + t->prefill_count, &t->error);
     if (!result && t->merged.tree.n)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
                                      specdec__engine_decide, t, &t->error);
     if (result) {
-        specdec__engine_fail(t, before, result);
+        specdec__engine_fail_row(t, before, result);
         return;
     }
-    for (i = 0; i < t->lead; i++)
+    for (i = 0; i < t->prefill_count; i++)
         e->target.path[i] = i;
     for (i = 0; i < t->length; i++)
-        e->target.path[t->lead + i] = t->lead + t->path[i];
-    specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->lead + t->length);
+        e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
+    specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
     specdec__view_unreserve(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__ahead_on(e, &e->drafters[i]))
             specdec__ahead_end(t, t->tokens + before, t->count - before);
         else
             specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
-    specdec__engine_let_watch(t, before);
-    specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
+    specdec__engine_show_logits(t, before);
+    specdec__engine_follow(t, from, t->prefill_count + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
-    t->stats.prefilled_tokens += t->lead;
+    t->stats.prefilled_tokens += t->prefill_count;
 }
 
-/* Counts what a text's tree has brought to whom. */
-static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
+/* Adds the nodes, accepted nodes and drafting seconds of each drafter in a sequence's tree to *outcome. */
+static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
     int nodes[SPECDEC__MAX_DRAFTERS] = {0}, i, at = 1;
@@ -552,19 +556,19 @@ static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
         at += came;
         nodes[owner]++;
         outcome->nodes[owner]++;
-        outcome->came[owner] += came;
+        outcome->accepted[owner] += came;
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind->cost || nodes[i]) /* a look that found nothing is free */
+        if (d->kind->cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
 }
 
-/* What the step has taught: what its nodes cost, and what they brought. */
-static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int width, double seconds)
+/* Adds the costs of a step of `width` nodes to tuning, and updates the drafters' credit. */
+static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
     const int loaded = (int)load->rows, nodes = width - loaded;
@@ -573,29 +577,29 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
 
     if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
         return;
-    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* not a step like others */
-        specdec__ahead_measure(e, width, seconds);
+    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* a probe is no usual step */
+        specdec__ahead_note_probe(e, width, seconds);
         return;
     }
     memset(&outcome, 0, sizeof outcome);
     seconds = seconds > 0 ? seconds : 1 + 0.1 * (width - 1);
-    outcome.seconds = seconds - specdec__tune_loaded(load);
-    outcome.base = e->roots + e->reading - loaded;
-    outcome.texts = e->roots;
+    outcome.seconds = seconds - specdec__tune_load_seconds(load);
+    outcome.base = e->roots + e->prefill_nodes - loaded;
+    outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_weigh(e->tune, nodes, seconds);
+        specdec__tune_note_loaded(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.views > 1)
-            specdec__tune_breathe(e->tune, nodes, seconds);
+            specdec__tune_note_unloaded(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
-        specdec__engine_outcome(e->members[i], &outcome);
-    specdec__tune_fade(e->tune);
-    specdec__tune_settle(e->tune, &outcome);
+        specdec__engine_count_accepted(e->members[i], &outcome);
+    specdec__tune_decay(e->tune);
+    specdec__tune_update_credit(e->tune, &outcome);
 }
 
-/* What a step took, for a text that took part; drafting: of that, before the target ran. */
+/* Adds the seconds of a step to a member's statistics. drafting, verifying: parts of `seconds`. */
 static void specdec__engine_count(specdec *t, int width, double seconds, double drafting, double verifying)
 {
     const int nodes = t->merged.tree.n;
@@ -617,50 +621,50 @@ static void specdec__engine_count(specdec *t, int width, double seconds, double 
     t->stats.steps++;
 }
 
-/* The first token of an answer is out. */
-static void specdec__engine_answered(specdec *t, double now)
+/* Sets the time to the first token of an answer. */
+static void specdec__engine_note_first_token(specdec *t, double now)
 {
     if (t->prompted_at > 0)
         t->stats.first_token_seconds = now - t->prompted_at;
     t->prompted_at = 0;
 }
 
-/* A step has written to a text, or read for it. */
-static void specdec__engine_wrote(specdec *t, double now)
+/* Ends a step for a member: its pending fork is made; a child that has ended is released. */
+static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
-        specdec__engine_answered(t, now);
+        specdec__engine_note_first_token(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
 }
 
-/* The step that was made up has failed: the first sequence is told, or those that were cancelled (a step for several
-   can be cancelled in a cluster, while other ranks are waited for). The others try again. */
-static void specdec__engine_undo(specdec__engine *e, const specdec_error *error)
+/* The run of a step has failed: the first member gets the error, or those that were cancelled (in a cluster, a step for
+   several sequences can be). The others try again. */
+static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *error)
 {
     int i;
 
-    specdec__ahead_forget(e->members[0], e->members[0]->count);
+    specdec__ahead_drop(e->members[0], e->members[0]->count);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
-            specdec__engine_drop(t, specdec__fail(&t->error, error->code, "%s", error->text));
+            specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
             specdec__view_unreserve(&t->view, &e->target.kv);
     }
 }
 
-/* Sends the trees of all members as one run; the drafter's lane goes on with one of them meanwhile. The target's lane
-   is the caller with its pool: the run is back at once. */
+/* Runs the trees of all members as one batch of the target, while the lane's drafter may extend one of them. The run
+   has returned when this does. */
 static void specdec__engine_send(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__ahead_compares(e) ? specdec__engine_promise(e->members[0]) : 0;
+    s->promise = specdec__ahead_may_choose(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
@@ -668,7 +672,7 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    e->target.screen.asked = specdec__engine_screens(e);
+    e->target.screen.asked = specdec__engine_screen_kind(e);
     s->result = e->verify(&e->target, &batch, &s->error);
     if (e->target.screen.asked == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
@@ -678,35 +682,36 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads;
 }
 
-/* Verifies the trees by what the run has said, and writes. */
+/* Verifies the trees of all members by the run's logits, and measures the step. */
 static void specdec__engine_take(specdec__engine *e, specdec__step *s)
 {
     double verified, now;
     int i;
 
     if (s->result) {
-        specdec__engine_undo(e, &s->error);
+        specdec__engine_fail_step(e, &s->error);
         return;
     }
     verified = specdec__os_seconds();
-    e->pool.cancel = &e->nobody; /* what drafters read of it, they read to the end */
+    e->pool.cancel = &e->nobody; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_accept(e->members[i]);
-    specdec__engine_learn(e, s->nodes, verified - s->drafted);
+    specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_note(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
-    e->tune->beside = 0;
+        specdec__ahead_note_step(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
+    e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         specdec__engine_count(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
-        t->stats.steps_beside += e->ahead->on;
-        specdec__engine_wrote(t, now);
+        t->stats.steps_beside += e->ahead->active;
+        specdec__engine_finish_step(t, now);
     }
 }
 
-/* Chooses a token by a row of logits, nothing being guessed or guesses being coupled, and appends it to the text. */
+/* Chooses a token from a row of logits, without draft tokens or with coupled verification, and appends it to the
+   sequence. */
 static int32_t specdec__engine_draw(specdec *t, float *logits)
 {
     specdec__forbidden own;
@@ -720,13 +725,13 @@ static int32_t specdec__engine_draw(specdec *t, float *logits)
     return token;
 }
 
-/* The first token of an answer, by the row that the prompt has left. */
+/* Decodes the first token of an answer from the row of the prompt's last token. */
 static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && SPECDEC__SEQUENCES && t->forced_count)
+    if (specdec__engine_ends_step(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -734,7 +739,7 @@ static void specdec__engine_begin_answer(specdec *t)
     t->stats.tokens++;
     t->stats.steps++;
     t->stats.seconds += specdec__os_seconds() - start;
-    specdec__engine_answered(t, specdec__os_seconds());
+    specdec__engine_note_first_token(t, specdec__os_seconds());
 }
 
 SPECDEC__FOR_SPEED

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>engine/stream: a sequence and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
+ * >>engine/stream: a sequence: tokens, its view in the target's cache, settings, the decoder
  *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
@@ -20,90 +20,89 @@
 #include "../constraint/automaton.h"
 #include "../constraint/finish.h"
 
-#define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__TEXT_ROOM 1024   /* bytes of a decoded token beyond the vocabulary's longest token */
 #define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
-#define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
+#define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
 
 struct specdec__engine;
 
+/* A sequence. */
 struct specdec {
     struct specdec__engine *engine;
     const specdec__model *model;
-    int at, open;                /* its place among the engine's texts, and whether that is taken */
-    int cancel, late;            /* set by specdec_cancel; it was, before the prompt call under way */
-    specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
+    int at, open;                /* index among the engine's sequences; 1: it is open, 0: the place is free */
+    int cancel, late;            /* 1: specdec_cancel was called; 1: it was, before the current call of a prompt */
+    specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
 
     int context;                 /* tokens, at most */
     int room;                    /* context + tree depth + 1 */
-    int32_t *tokens;             /* (2 * room): the text, and room for a prompt, or for what slides out, behind it */
-    int count;                   /* of them */
-    int handed_out;              /* tokens prompted or handed out by next or step; those behind are in stock */
-    int from_row;                /* the answer begins: its first token comes from the last row, without a step */
-    int answer_from;             /* where the answer to the last prompt begins */
-    int slid;                    /* tokens of that answer that have slid out of the context */
+    int32_t *tokens;             /* (2 * room): the sequence; behind it a prompt, or tokens that have slid out */
+    int count;                   /* tokens of the sequence */
+    int handed_out;              /* of these, prompted or returned by specdec_next or _step; the rest is pending */
+    int from_row;                /* 1: the first token of the answer comes from the prompt's last row, without a step */
+    int answer_from;             /* index of the answer's first token */
+    int slid;                    /* tokens of the answer that have slid out of the context */
     struct {
-        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the others, before that */
+        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the values before that */
     } before;
-    int finished;                /* the answer has ended */
-    int closed_at;               /* so many tokens hold an answer that is complete, behind which nothing may follow; 0:
-                                    there is none */
-    int cancelled;               /* the last call was */
+    int finished;                /* 1: the answer has ended */
+    int closed_at;               /* count at which the constraint allows nothing but an end; 0: not reached */
+    int cancelled;               /* 1: the last call was cancelled */
 
-    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
+    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
     size_t text_room;
-    unsigned char *part_bytes;   /* (2 * text room + stop room): what the splitter looks at */
-    int inside, parts;           /* the prompt has begun a thought; the answer is taken in parts (2: to its end) */
-    int in_call;                 /* a call that settings.calls constrains is being decoded */
-    size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
+    unsigned char *part_bytes;   /* (2 * text room + stop room): bytes that the splitter looks at */
+    int inside, parts;           /* 1: the prompt ends in a thought; 1: the answer is taken in parts (2: to its end) */
+    int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
+    size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
 
-    float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
-    specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
+    float *logprobs;             /* (context + tree depth + 1): log-probability of each token; 1: prompted */
+    specdec_candidate *best;     /* (context + tree depth + 1, best_count): the most probable tokens in its place */
     int best_count;
-    float *surprise;             /* (room): mirostat: the largest surprise that may be written behind a token, in bits;
-                                    0: that of an answer's beginning */
+    float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
 
     /* forks */
-    specdec *parent;             /* whose child it is; NULL: nobody's */
-    int fork_at, depth, forks;   /* tokens of the parent up to the fork; forks above it; its own since its prompt */
-    int32_t *fork_places;        /* (placed): its tokens up to each of the last ones, as far as that is known; at the
-                                    end (before.placed): those before it slid */
+    specdec *parent;             /* NULL: it is no child */
+    int fork_at, depth, forks;   /* the parent's count at the fork; forks above it; its own forks since its prompt */
+    int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
+                                    those before it slid */
     int placed;
     int forced_count;
-    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
+    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
 
-    /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
+    /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
     specdec_error error;
-    specdec_splitter splitter;   /* with parts: of the answer */
+    specdec_splitter splitter;   /* of the answer, where parts is set */
     specdec__text_stream stream;
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
-    specdec__stop_scan stop;     /* as do these */
+    specdec__stop_scan stop;     /* its strings lie in stop_bytes, too */
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
-    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS) tokens that end the answer by settings */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS): end tokens by settings */
     int end_count;
-    specdec__constrained constrained; /* what the answer obeys */
+    specdec__constrained constrained; /* the constraint, and its state */
     specdec_stats stats;
-    double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
+    double prompted_at;          /* clock of the last call of a prompt; 0: its first token was decoded */
 
-    /* its part in the step under way */
-    int lead, writes;            /* tokens that are read first, and whether the tree's root comes behind them */
-    int loads;                   /* of these, nodes that the step would not have without its prompt */
-    int first, row;              /* its first node, and the row of logits of the root */
+    /* its part in the current step */
+    int prefill_count, decodes;  /* tokens that are prefilled; 1: a tree with its root is verified behind them */
+    int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
+    int first, row;              /* index of its first node; the row of logits of its root */
     specdec__merged merged;      /* the tree */
     int length;
-    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length) accepted nodes, the root first */
+    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
 };
 
 SPECDEC__FOR_SIZE
 
-/* How many places of forks a text has room for: one each token, before it slides and behind that. */
-static int specdec__stream_places(const specdec_config *c, int room)
+/* How many fork places a sequence has room for: one a token, before it slides and after that. */
+static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes from an arena what a text of room->length tokens needs. t is NULL where the arena only counts: a text is too
-   large for the stack. */
+/* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
+   is too large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
 {
@@ -123,7 +122,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
-    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, (int)tokens));
+    places = SPECDEC__TAKE(arena, int32_t, specdec__stream_fork_limit(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
@@ -157,7 +156,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->constrained.state = states;
 }
 
-/* Checks settings; *stop becomes a scan for their stop strings. */
+/* Checks settings. *stop becomes a scan for their stop strings. */
 static specdec_result specdec__stream_check(const specdec_settings *settings, specdec__stop_scan *stop,
                                             specdec_error *error)
 {
@@ -178,11 +177,11 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     return specdec__sample_check(&settings->sampling, error);
 }
 
-/* A context that slides keeps fewer first tokens than it has, and lets at least one of two others go. */
+/* Checks settings.slide: fewer tokens than the context has, and at least two behind them, of which one slides out. */
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && model->mixing.kind)
+    if (settings->slide && specdec__mixing_is(&model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
@@ -192,7 +191,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the best candidates are kept of each token written, with its log-probability; 0: nothing is. */
+/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0:
+   neither. */
 static int specdec__stream_logprobs(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -200,7 +200,7 @@ static int specdec__stream_logprobs(const specdec *t)
     return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
 }
 
-/* Checks how many of them settings ask for, of `most`. */
+/* Checks settings.top_logprobs; most: config.logprobs. */
 static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
 {
     if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
@@ -209,7 +209,7 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
-/* Checks what an answer is to obey; room: whether the engine has room for constraints. */
+/* Checks the constraints of settings; room: whether the engine has memory for constraints. */
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
@@ -225,46 +225,47 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* What an answer is to obey by settings: within a call what calls do. */
-SPECDEC__INLINE const specdec_constraint *specdec__stream_wants(const specdec *t, const specdec_settings *settings)
+/* The constraint that settings give the next token: within a call of a tool settings.calls, else
+   settings.constraint. */
+SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
 }
 
-/* The hash of that; 0: nothing. */
-SPECDEC__INLINE uint64_t specdec__stream_hash(const specdec *t, const specdec_settings *settings)
+/* The hash of specdec__stream_constraint; 0: there is none. */
+SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
-    const specdec_constraint *wanted = specdec__stream_wants(t, settings);
+    const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
 
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
-/* Is it what answers of a text obey already? */
-static int specdec__stream_obeys(const specdec *t, const specdec_settings *settings)
+/* Whether settings have the constraint that a sequence has now. */
+static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
-           specdec__stream_hash(t, settings) == t->constrained.hash;
+           specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
-/* What the tokens of a text are limited by; NULL: nothing. */
+/* The constraint's state of a sequence; NULL: it has no constraint. */
 static specdec__constrained *specdec__stream_constrained(specdec *t)
 {
     return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
 }
 
-/* Gives a text what its answer obeys; if that is new, from the next token that is handed out. */
-static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
+/* Sets the constraint of a sequence. A new one begins with the next token that is returned. */
+static void specdec__stream_set_constraint(specdec *t, const specdec_settings *settings)
 {
     specdec__constrained *c = &t->constrained;
 
     if (!SPECDEC__CONSTRAINTS || !c->masker)
         return;
-    if (!specdec__stream_obeys(t, settings)) {
+    if (!specdec__stream_same_constraint(t, settings)) {
         specdec__constrained_begin(c, t->handed_out);
         t->closed_at = 0;
     }
-    c->constraint = specdec__stream_wants(t, settings);
-    c->hash = specdec__stream_hash(t, settings);
+    c->constraint = specdec__stream_constraint(t, settings);
+    c->hash = specdec__stream_constraint_hash(t, settings);
     c->allow = settings->allow;
     c->allow_data = settings->allow_data;
     c->ends = t->ends;
@@ -272,8 +273,8 @@ static void specdec__stream_obey(specdec *t, const specdec_settings *settings)
         specdec__masker_begin(c->masker);
 }
 
-/* Settings become what a scan that was made for them says: its strings are copied to stop_bytes[SPECDEC__STOP_ROOM]. */
-static void specdec__stream_keep(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_ROOM], and points scan and settings to the copies. */
+static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
     int i;
 
@@ -294,14 +295,14 @@ static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes s
     return -1;
 }
 
-/* Gives a text settings that were checked, and the scan that was made for them. */
+/* Sets the settings of a sequence, which were checked; stop: the scan made for them. */
 static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
 {
     int i;
 
-    specdec__stream_obey(t, settings);
+    specdec__stream_set_constraint(t, settings);
     t->settings = *settings;
-    specdec__stream_keep(&t->settings, stop, t->stop_bytes);
+    specdec__stream_copy_stops(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
     for (i = 0; i < settings->end_token_count; i++)
         t->ends[t->end_count++] = settings->end_tokens[i];
@@ -310,7 +311,7 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
     t->constrained.end_count = t->end_count;
 }
 
-/* Does this token end an answer? */
+/* Whether a token ends an answer. */
 static int specdec__stream_is_end(const specdec *t, int32_t token)
 {
     int i;
@@ -327,21 +328,21 @@ SPECDEC__INLINE int specdec__stream_written(const specdec *t)
     return t->slid + t->count - t->answer_from;
 }
 
-/* Does what is chosen depend on where the answer began? */
-static int specdec__stream_counts(const specdec_settings *settings)
+/* Whether sampling by these settings depends on where the answer began. */
+static int specdec__stream_needs_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
 
-/* Do these choose alike? Biases may have changed where they lie, and which tokens end the answer. */
+/* Whether two settings choose the same tokens. 0 where biases or end tokens may differ. */
 static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
 {
     return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
            !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
-/* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
-   what then is held back no more lies at the front of t->piece, for specdec_next. */
+/* Replaces the scan for stop strings. Bytes held[count], which the former scan held back, are scanned again; those that
+   the new scan does not hold back lie at the front of t->piece, for specdec_next. */
 static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
 {
     size_t freed;
@@ -353,8 +354,8 @@ static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const u
     t->freed += freed;
 }
 
-/* An answer begins behind what was handed out. */
-static void specdec__stream_answer(specdec *t)
+/* Begins an answer behind the tokens that were returned. */
+static void specdec__stream_begin_answer(specdec *t)
 {
     t->answer_from = t->handed_out;
     t->slid = 0;
@@ -363,7 +364,7 @@ static void specdec__stream_answer(specdec *t)
     t->inside = t->parts = 0;
     if (t->in_call) {
         t->in_call = 0;
-        specdec__stream_obey(t, &t->settings);
+        specdec__stream_set_constraint(t, &t->settings);
     }
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
@@ -373,7 +374,7 @@ static void specdec__stream_answer(specdec *t)
                                t->settings.show_special);
 }
 
-/* Whether, and why, the answer ends with the first count tokens. */
+/* Whether, and why, the answer ends with the first `count` tokens of the sequence. */
 static specdec_stop specdec__stream_ended(const specdec *t, int count)
 {
     const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
@@ -389,8 +390,8 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
 }
 
-/* Adds a token of the answer to a decoder of its text, into t->token_text. Control tokens are spelled where settings
-   say so, and where the splitter of parts looks for them. */
+/* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
+   where the splitter of parts needs them. */
 static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
                                              size_t *more, specdec_error *error)
 {
@@ -403,7 +404,7 @@ static specdec_result specdec__stream_decode(const specdec *t, specdec__text_str
     return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
-/* Turns count items of `size` bytes around. */
+/* Reverses the order of `count` items of `size` bytes. */
 static void specdec__stream_reverse(unsigned char *items, size_t size, int count)
 {
     unsigned char *last = items + (size_t)specdec__max_int(count - 1, 0) * size;
@@ -418,7 +419,7 @@ static void specdec__stream_reverse(unsigned char *items, size_t size, int count
         }
 }
 
-/* Moves the first `count` of count + behind items of `size` bytes behind the others. */
+/* Exchanges the first `count` items, of `size` bytes, with the `behind` items behind them. */
 static void specdec__stream_rotate(void *items, size_t size, int count, int behind)
 {
     unsigned char *first = (unsigned char *)items;
@@ -430,8 +431,8 @@ static void specdec__stream_rotate(void *items, size_t size, int count, int behi
     specdec__stream_reverse(first, size, count + behind);
 }
 
-/* The same for tokens of a text from `from` on, with what is known of them. */
-static void specdec__stream_turn(specdec *t, int from, int count, int behind)
+/* As specdec__stream_rotate, for tokens of a sequence from `from` on, with their log-probabilities and surprise. */
+static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int behind)
 {
     specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
     specdec__stream_rotate(t->surprise + from, sizeof *t->surprise, count, behind);
@@ -442,7 +443,7 @@ static void specdec__stream_turn(specdec *t, int from, int count, int behind)
                            count, behind);
 }
 
-/* Can these tokens be appended to the first `keep` ones? */
+/* Checks tokens[count] that are to be appended to the first `keep` tokens of a sequence. */
 static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
@@ -459,7 +460,7 @@ static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const i
     return SPECDEC_OK;
 }
 
-/* How many of its first tokens, `most` at most, are tokens[most], too. */
+/* How many tokens of a sequence and of tokens[most] agree, from the first one on. */
 static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;

@@ -17,7 +17,7 @@ SPECDEC__FOR_SIZE
 static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
 {
     const specdec__block *b = &c->model->block;
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int width = c->model->embedding, groups = width / b->group;
     const int end = specdec__min_int(part.to * 32, width), stride = specdec__forward_stride(2 * b->taps * groups);
     int i, tap, d;
@@ -40,7 +40,7 @@ static void specdec__forward_convolve(specdec__context *c, int thread, const flo
 /* A thread's part of c->mixed goes back to where the half's output is awaited. */
 static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first; i < part.last; i++) {

@@ -74,8 +74,8 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
 
 /* What specdec__forward_tiles does, without the scales of matrices. */
 static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
-                                   const specdec__place *next, int column, int count,
-                                   specdec__scratch *scratch, float *const *sums)
+                                      const specdec__place *next, int column, int count,
+                                      specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
     const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
@@ -142,12 +142,12 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
 }
 
 SPECDEC__FOR_SIZE
-/* Pairs of tiles of a matrix that are read to see how long that takes: of all slices of so many pairs, as many as there
-   are threads, from number at * threads on. */
+/* Slices of a matrix that are read to time it, one a thread: slices have `pairs` pairs of tiles, and the first one is
+   number index * threads. */
 typedef struct specdec__slices {
     specdec__context *context;
     const specdec__matrix *matrix;
-    int at, pairs;
+    int index, pairs;
 } specdec__slices;
 
 /* Multiplies a thread's slice by column 0, whatever that holds, and forgets the sums: weights are read as in a step of
@@ -157,7 +157,7 @@ static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
     const specdec__slices *slices = (const specdec__slices *)argument;
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
-    int k = slices->at * specdec__pool_active(c->pool) + thread, end, i;
+    int k = slices->index * specdec__pool_active(c->pool) + thread, end, i;
     specdec__place places[4]; /* a pair and the next one */
     float *sums[2];
 

@@ -65,7 +65,7 @@ typedef struct specdec__part {
     int from, to;    /* blocks of each */
 } specdec__part;
 
-static specdec__part specdec__forward_part(const specdec__context *c, int thread, int n, int stride)
+static specdec__part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
 {
     const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32,
               whole = n >= 16 * threads;
@@ -96,7 +96,7 @@ typedef struct specdec__input {
 static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__input *in)
 {
     const specdec__model *m = c->model;
-    const specdec__part part = specdec__forward_part(c, thread, in->n, in->stride);
+    const specdec__part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
     const int at = part.from * 32, width = in->stride - SPECDEC__APART;
     specdec__columns columns; /* a copy but for what thread 0 is going to write */
     int i;
@@ -137,7 +137,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
 /* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
 static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 
@@ -157,7 +157,7 @@ static void specdec__forward_add(specdec__context *c, int thread, const float *n
 /* A thread's part of x times a factor. */
 static void specdec__forward_scale(specdec__context *c, int thread, float factor)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first; i < part.last; i++)

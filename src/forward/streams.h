@@ -94,7 +94,7 @@ static void specdec__forward_coefficients(const specdec__context *c, int i, cons
 /* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
 static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.to * 32;
     float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
     int i, at, s, k, n;
@@ -118,7 +118,7 @@ static void specdec__forward_predict(specdec__context *c, int thread, const spec
    Then h = x times a weight, which is what goes with the layer's inputs. */
 static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.to * 32;
     float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
     int i, at, s, n;
@@ -141,10 +141,10 @@ static void specdec__forward_correct(specdec__context *c, int thread, const spec
     }
 }
 
-/* A thread's part of x = (x + h + norm(y)) / root(2): what stands beside attention is h and y. */
+/* A thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     const int at = part.from * 32, count = part.to * 32 - at;
     int i;
 

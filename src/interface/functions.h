@@ -29,12 +29,12 @@ SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const 
    Greedy candidates get no noise. Equal sums: the lower token. Returns how many there are: fewer than k when candidates
    run out. */
 SPECDEC_DEF int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
-                       specdec_candidate *best);
+                                   specdec_candidate *best);
 
 /* The candidates' distribution, p[vocab], summing to 1; zero for tokens that are no candidates. Greedy: all on the
    best. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
-                                           specdec_error *error);
+                                                       specdec_error *error);
 
 /* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
    decision 0. Independent of the noise in specdec_sample_top for the same seed. */
@@ -83,7 +83,7 @@ SPECDEC_DEF specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, s
 /* Expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1] on the path
    from the root. Ranks past width count as never accepted. */
 SPECDEC_DEF specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
-                                  specdec_error *error);
+                                              specdec_error *error);
 
 /* Bytes of memory that specdec_tree_best and specdec_tree_grid need; 0 when a number is out of its limits. */
 SPECDEC_DEF size_t specdec_tree_memory(int n, int d, int width);
@@ -142,7 +142,7 @@ typedef struct specdec_verdict {
    draft, is passed over; for Sequoia, one behind all that this draft can draw is a uniform draw: leave out those whose
    draft share is 0. A few passes over the vocabulary, one for each rejected child (SpecTr: 30). Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
-                              specdec_error *error);
+                                          specdec_error *error);
 
 /* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
    decoding. */

@@ -152,8 +152,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
 
 /* See specdec__interleave_function. */
 SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *type, const unsigned char *rows,
-                                                     size_t row_bytes, int row_count, size_t blocks,
-                                                     unsigned char *tile_out)
+                                                   size_t row_bytes, int row_count, size_t blocks,
+                                                   unsigned char *tile_out)
 {
     const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
     const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */

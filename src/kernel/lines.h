@@ -19,11 +19,11 @@ typedef uint8_t specdec__line_rows __attribute__((vector_size(16)));            
 enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
        SPECDEC__LINE_GRID };
 
-/* Where the codes of a type stand in a tile: code = low bits | high bits << up, + offset. */
+/* Where the codes of a type stand in a tile: code = low bits | high bits << shift, + offset. */
 typedef struct specdec__line_codes {
     uint32_t type;
     uint16_t order, low, high; /* where low and high bits begin */
-    uint8_t mask, high_mask, up, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
+    uint8_t mask, high_mask, shift, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
     int8_t offset;
 } specdec__line_codes;
 
@@ -114,7 +114,7 @@ SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, c
                                               int has_high, int8_t *codes)
 {
     const specdec__line_v mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
-    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->up);
+    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
     const specdec__line_v shift = specdec__line_set(run->shift);
     int i, j;
 

@@ -223,8 +223,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_
 
 /* 32 values of four rows of block b of IQ2. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq2(int type, const specdec__dotprod_run *run, int b,
-                                                                 const specdec__dotprod_quad *quad,
-                                                                 specdec__dotprod_rows *rows)
+                                                                const specdec__dotprod_quad *quad,
+                                                                specdec__dotprod_rows *rows)
 {
     const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
     const int8x16_t ones = vdupq_n_s8(1);

@@ -99,7 +99,7 @@ SPECDEC__INLINE void specdec__neon_put_crumbs(const unsigned char *crumbs, const
     }
 }
 
-/* Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of crumbs, d, dmin. */
+/* Unpacks Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of 2-bit fields, d, dmin. */
 SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;

@@ -118,15 +118,15 @@ SPECDEC__INLINE int specdec__x86_parts(int type)
     }
 }
 
-/* Where the file's block begins in which the 32 values `block` lie, in tiles that begin at tile; and the how manieth of
-   that block's they are. Types with factors have their 256 values at tile. */
-SPECDEC__INLINE const unsigned char *specdec__x86_own(int type, const unsigned char *tile, int block)
+/* The address of the block that holds 32 values (number `block` of a tile), and their index among its groups of 32.
+   Types with factors have one block of 256 values, at `tile`. */
+SPECDEC__INLINE const unsigned char *specdec__x86_block_of(int type, const unsigned char *tile, int block)
 {
     const int parts = specdec__x86_parts(type), whole = specdec__x86_is_plain(type) ? block / parts : 0;
 
     return tile + (size_t)whole * (size_t)(specdec__x86_span(type) * parts);
 }
-SPECDEC__INLINE int specdec__x86_part(int type, int block)
+SPECDEC__INLINE int specdec__x86_part_of(int type, int block)
 {
     return specdec__x86_is_plain(type) ? block % specdec__x86_parts(type) : block;
 }
@@ -140,8 +140,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of specdec__x86_own
-   and specdec__x86_part, from the first row of a vector on. */
+/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of
+   specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
 #define SPECDEC__X86_CODES(isa, own, part, u) \
     case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \

@@ -333,7 +333,8 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
-/* Binds what makes streams of x, and x of streams: each a tensor of a matrix for all streams but x. */
+/* Binds the matrices of AltUp that turn x into the other streams, and these into x. The file has one tensor for each
+   direction, which holds the matrices of all streams but x. */
 static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
 {
     static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
@@ -402,7 +403,7 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 }
 
 /* Whether a layer's tensor of this name is one that holds a matrix, or (with kinds 2) a vector, as they were bound. */
-static int specdec__model_layer_knows(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
+static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
 {
     const specdec__shape shape = specdec__model_layer_shape(m, layer);
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
@@ -442,14 +443,14 @@ static int specdec__model_layer_reads(const specdec__model *m, int layer, specde
     char weight[96];
     specdec__bytes matrix;
 
-    if (specdec__model_layer_knows(m, layer, suffix, 2))
+    if (specdec__model_layer_has_tensor(m, layer, suffix, 2))
         return 1;
     if (!specdec__model_renamed(suffix, ".input_scale", ".weight", weight, sizeof weight) &&
         !specdec__model_renamed(suffix, ".scale", ".weight", weight, sizeof weight))
         return 0;
     matrix.data = (const unsigned char *)weight;
     matrix.size = strlen(weight);
-    return specdec__model_layer_knows(m, layer, matrix, 1);
+    return specdec__model_layer_has_tensor(m, layer, matrix, 1);
 }
 
 /* Whether tensors of this name are read: of layers that there are, or of the whole. */

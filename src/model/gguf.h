@@ -320,7 +320,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
 /* A string; out->data is NULL when the key is absent. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
                                                                specdec__bytes *out,
-                                               specdec_error *error)
+                                                               specdec_error *error)
 {
     specdec__gguf_value v;
 
@@ -338,7 +338,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 /* An array with items of one type; out->items is NULL when the key is absent. Items are read with specdec__load_...,
    strings one after the other with specdec__cursor_string over (items, bytes). */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
-                                              specdec__gguf_value *out, specdec_error *error)
+                                                              specdec__gguf_value *out, specdec_error *error)
 {
     memset(out, 0, sizeof *out);
     if (!specdec__gguf_find(gguf, key, out))

@@ -44,10 +44,13 @@ typedef struct specdec__mixing {
     int inputs, kept;         /* of which [inputs, inputs + kept) changes the state */
 } specdec__mixing;
 
+/* Whether a model has recurrent layers, here or in another part of it. */
+SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+
 /* Floats of the matrix of a head. */
 SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
 
-/* Floats of the inputs of a convolution that precede the next one's. */
+/* Floats of the last taps - 1 inputs of the convolution's channels, which the next token's convolution needs. */
 SPECDEC__INLINE size_t specdec__mixing_window(const specdec__mixing *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;

@@ -11,7 +11,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* The name of a tensor of the first such block. */
+/* Writes the name of a tensor of the first NextN block to `name`. */
 static const char *specdec__nextn_name(const specdec__model *target, const char *suffix, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);

@@ -50,9 +50,9 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
 }
 
 /* Refuses a tensor of a type that is not read. */
-static specdec_result specdec__model_unread(const char *name, uint32_t type, specdec_error *error)
+static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
 {
-    const specdec__quant_stranger *stranger = specdec__quant_find_stranger(type);
+    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
 
     return stranger ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                                     "tensor %s is of type %s, which is not read (%s is)", name, stranger->name,
@@ -119,7 +119,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
         return result;
     out->type = specdec__quant_find(t.type);
     if (!out->type)
-        return specdec__model_unread(name, t.type, error);
+        return specdec__model_fail_type(name, t.type, error);
     if (specdec__quant_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
@@ -181,7 +181,7 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* The same, of numbers up to 1e16. */
+/* As specdec__model_values, and checks that all values are numbers of at most 1e16 in size. */
 static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
                                            int vectors, int required, specdec__arena *arena, const float **out,
                                            specdec_error *error)

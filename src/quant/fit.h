@@ -36,7 +36,7 @@ SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
 /* specdec__quant_nearest of both, plus SPECDEC__QUANT_MAGIC: the low bits of the sums are those of the integers. */
 #define SPECDEC__QUANT_MAGIC specdec__quant_both(6755399441055744.0)
 SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
-                                                                specdec__pair high)
+                                                          specdec__pair high)
 {
     value = SPECDEC__LARGER_PAIR(value, low);
     return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_MAGIC;

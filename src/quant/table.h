@@ -28,12 +28,12 @@ SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { r
 
 /* Types of files that are not read: their names, what is nearest of those that are, and their sizes; bytes 0: of a type
    that has gone from the format. */
-typedef struct specdec__quant_stranger {
+typedef struct specdec__quant_unsupported {
     unsigned short number, block, bytes;
     const char *name, *near_it;
-} specdec__quant_stranger;
+} specdec__quant_unsupported;
 
-static const specdec__quant_stranger specdec__quant_strangers[] = {
+static const specdec__quant_unsupported specdec__quant_unsupported_types[] = {
     {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
     {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
     {26, 1, 4, "I32", "F32"},           {27, 1, 8, "I64", "F32"},           {28, 1, 8, "F64", "F32"},
@@ -41,13 +41,13 @@ static const specdec__quant_stranger specdec__quant_strangers[] = {
     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
 /* The row of a type that is not read, or NULL when it is not even known. */
-static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_stranger(uint32_t number)
+static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_unsupported(uint32_t number)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__quant_strangers); i++)
-        if (specdec__quant_strangers[i].number == number)
-            return &specdec__quant_strangers[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__quant_unsupported_types); i++)
+        if (specdec__quant_unsupported_types[i].number == number)
+            return &specdec__quant_unsupported_types[i];
     return NULL;
 }
 
@@ -56,7 +56,7 @@ static SPECDEC__UNUSED const specdec__quant_stranger *specdec__quant_find_strang
 static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
-    const specdec__quant_stranger *stranger = type ? NULL : specdec__quant_find_stranger(number);
+    const specdec__quant_unsupported *stranger = type ? NULL : specdec__quant_find_unsupported(number);
     const size_t block = type ? (size_t)type->block : stranger ? stranger->block : 1,
                  bytes = type ? (size_t)type->bytes : stranger ? stranger->bytes : 0;
 

@@ -20,7 +20,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Candidate i joins chosen[count], at most `most` of the likeliest, if it is one of them. Returns how many they are. */
+/* Inserts draft token i into chosen[count], the `most` most probable ones, falling. Returns the new count. */
 static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, int count, int most, int i)
 {
     const float probability = p->probability[i];
@@ -34,34 +34,35 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
     return count;
 }
 
-/* Whether a candidate can be extended now. */
-static int specdec__ahead_knows(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+/* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
+static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__PIPE || !d->kind->knows || d->kind->knows(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind->can_extend || d->kind->can_extend(d, p, candidate);
 }
 
-/* Chooses what is extended next: the likeliest candidate, and up to three that are at least half as likely. None: what
-   is left is below the cutoff, or there is no room. now: of what can be extended now. Returns how many. */
+/* Chooses the draft tokens that are extended next, into p->chosen: the most probable one, and up to three that are at
+   least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
+   or the tree is full. */
 static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, int now)
 {
-    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - p->ran),
+    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - p->extended_count),
                                       (p->tree.capacity - p->tree.n) / SPECDEC__OFFERS);
     int i, count = 0;
 
     if (!p->extended[0]) {
         p->chosen[0] = 0;
-        return !now || specdec__ahead_knows(a->drafter, p, 0);
+        return !now || specdec__ahead_can_extend(a->drafter, p, 0);
     }
     for (i = 1; i < p->tree.n; i++)
         if (!p->extended[i] && p->depth[i] < a->levels && p->probability[i] >= a->cutoff &&
-            (!now || specdec__ahead_knows(a->drafter, p, i)))
+            (!now || specdec__ahead_can_extend(a->drafter, p, i)))
             count = specdec__ahead_insert(p, p->chosen, count, most, i);
     while (count > 1 && 2 * p->probability[p->chosen[count - 1]] < p->probability[p->chosen[0]])
         count--;
     return count;
 }
 
-/* Extends the chosen candidates of a tree, which is that of a's text or its copy. */
+/* Extends the chosen draft tokens of p, which is the proposal of a->sequence or the lane's copy of it. */
 static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal *p, const specdec__tune_drafter *known,
                                             int count, specdec_error *error)
 {
@@ -70,14 +71,14 @@ static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal
 
     if (result)
         return result;
-    p->ran += root ? 0 : count;
+    p->extended_count += root ? 0 : count;
     specdec__tune_paths(known, p, from, a->levels);
-    a->cutoff *= SPECDEC__AHEAD_RECOVERY;
+    a->cutoff *= SPECDEC__AHEAD_CUTOFF_GROWTH;
     return SPECDEC_OK;
 }
 
-/* The lane's job during a step: it goes on from the most promising leaves, a few at a time. */
-static void specdec__ahead_work(void *argument)
+/* The lane's job during a step: extends the most probable draft tokens, a few at a time, until it is stopped. */
+static void specdec__ahead_draft_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
     specdec__proposal *p = &a->p;
@@ -85,61 +86,61 @@ static void specdec__ahead_work(void *argument)
 
     while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose(a, p, 1)) > 0) {
         const int root = p->chosen[0] == 0;
-        specdec__flight *flight = &a->flights[(a->flight + 1) % 2];
+        specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
 
         memcpy(flight->chosen, p->chosen, (size_t)count * sizeof *p->chosen);
         flight->count = count;
-        flight->known = p->tree.n;
+        flight->nodes = p->tree.n;
         flight->begun = specdec__os_seconds();
-        SPECDEC__STORE(&a->flight, a->flight + 1);
+        SPECDEC__STORE(&a->flight_count, a->flight_count + 1);
         SPECDEC__PAUSE();
-        a->result = specdec__ahead_extend(a, p, &a->known, count, &a->error);
+        a->result = specdec__ahead_extend(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
-            specdec__tune_see(&a->run, specdec__os_seconds() - flight->begun);
+            specdec__tune_add_time(&a->run_time, specdec__os_seconds() - flight->begun);
     }
 }
 
-/* The lane's job when there is much text that the drafter has not read. */
-static void specdec__ahead_read(void *argument)
+/* The lane's job when the drafter is many tokens behind: prefills them. */
+static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
 
     a->result = a->drafter->kind->read(a->drafter, &a->p, a->p.count, &a->error);
 }
 
-/* While the target runs, the lane goes on with the tree of a text, or reads the text first. */
+/* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
 static void specdec__ahead_begin(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = &a->drafter->proposals[t->at];
 
-    if (a->reads)
+    if (a->prefills)
         return;
-    if (a->text != t)
+    if (a->sequence != t)
         a->copied = 0;
-    a->text = t;
+    a->sequence = t;
     memcpy(a->tokens + a->copied, t->tokens + a->copied, (size_t)(t->count - a->copied) * sizeof *a->tokens);
     a->copied = t->count;
     a->p = *p;
     a->p.text = a->tokens;
-    a->known = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_paths(&a->known, &a->p, 1, a->levels);
-    a->cutoff = a->base;
+    a->acceptance = e->tune->drafters[a->drafter - e->drafters];
+    specdec__tune_paths(&a->acceptance, &a->p, 1, a->levels);
+    a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
-    a->flight = 0;
-    a->usual = a->run.seconds;
+    a->flight_count = 0;
+    a->usual_seconds = a->run_time.seconds;
     a->flights[0].count = 0;
-    a->flights[0].known = p->tree.n;
-    a->reads = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_BEHIND;
+    a->flights[0].nodes = p->tree.n;
+    a->prefills = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
     a->drafter->kind->move(a->drafter, &a->lane.team, a->threads);
-    specdec__lane_submit(&a->lane, a->reads ? specdec__ahead_read : specdec__ahead_work, a);
+    specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
-/* Follows tokens[count] from the root of a tree whose candidates hold `held`. path (count): the candidates. Returns how
-   many there are. */
+/* Follows tokens[count] from the root of a tree whose nodes have the tokens `held`. path (count): the nodes. Returns
+   how many of the tokens were found. */
 static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
                                int32_t *path)
 {
@@ -155,19 +156,19 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
     return i;
 }
 
-/* Whether what the lane runs just now cannot belong to the text any more, which goes on with tokens[count]; or would be
-   there sooner if all threads began it anew, for which `anew` seconds are needed. */
-static int specdec__ahead_unwanted(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
-                                 double anew)
+/* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
+   target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
+static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
+                                     double anew)
 {
-    const specdec__flight *flight = &a->flights[SPECDEC__LOAD(&a->flight) % 2];
-    specdec_tree tree = p->tree; /* as it was when the step began: the lane's has grown */
+    const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
+    specdec_tree tree = p->tree; /* its arrays are the lane's; n is the size when the step began */
     int32_t path[SPECDEC__MAX_TREE + 1];
     int length, at, i, k;
 
-    if (flight->count && a->usual > 0 && flight->begun + a->usual > specdec__os_seconds() + anew)
+    if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
-    tree.n = flight->known;
+    tree.n = flight->nodes;
     length = specdec__ahead_path(&tree, p->tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
     if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
@@ -181,8 +182,8 @@ static int specdec__ahead_unwanted(specdec__ahead *a, const specdec__proposal *p
     return 1;
 }
 
-/* The target has written tokens[count], the last ones of the text. What was drafted behind them stays, with what the
-   drafter has read of them; the rest is dropped. */
+/* Moves the drafter's root to the last of tokens[count], which the target has just decoded. Draft tokens behind it are
+   kept, all others are dropped. */
 static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
 {
     specdec__ahead *a = t->engine->ahead;
@@ -191,20 +192,20 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     int32_t path[SPECDEC__MAX_TREE + 1];
     const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, count, path);
 
-    p->stays = 0;
+    p->valid_at = 0;
     if (length == count && p->extended[path[length - 1]] && d->kind->behind(d, t->at, t->count) <= count) {
         d->kind->keep(d, p, path[length - 1]);
-        p->stays = t->count;
-        a->base = SPECDEC__AHEAD_CUTOFF;
+        p->valid_at = t->count;
+        a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
         if (p->extended[0] && d->kind->commit)
             d->kind->commit(d, p, path, length);
-        a->base *= a->base > SPECDEC__AHEAD_LEAST ? SPECDEC__AHEAD_DECAY : 1;
+        a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
 
-/* The target has written tokens[count]. What the lane has drafted behind them stays, the rest is dropped. A run that is
-   under way ends at its next barrier, if nothing of it can stay. */
+/* Ends the lane's job of a step, once the target has decoded tokens[count]: waits for the current draft run, or cancels
+   it if it is useless, and keeps the draft tokens behind the last one. */
 static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
@@ -214,25 +215,26 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     const double plain = specdec__tune_plain(e->tune);
     double start;
 
-    if (a->reads)
+    if (a->prefills)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_unwanted(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
+    if (specdec__ahead_is_useless(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
     t->stats.beside_seconds += specdec__os_seconds() - start;
     d->kind->move(d, &e->pool, e->config.threads);
-    p->stays = 0;
+    p->valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
     p->tree.n = a->p.tree.n;
-    p->ran = a->p.ran;
+    p->extended_count = a->p.extended_count;
     specdec__ahead_settle(t, tokens, count);
 }
 
-/* What the lane's drafter proposes: what stays of its tree, with what is worth waiting for. Nothing while it reads. */
-static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan *plan)
+/* The asynchronous drafter's part of a sequence's tree: the draft tokens kept from the last step, and further levels as
+   long as they pay. Nothing while the lane prefills. */
+static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -243,13 +245,13 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
     specdec_result result;
     int levels, behind;
 
-    if (a->reads && specdec__lane_runs(&a->lane))
+    if (a->prefills && specdec__lane_runs(&a->lane))
         return SPECDEC_OK;
-    if (a->reads)
-        specdec__ahead_halt(a, e);
-    behind = p->stays ? 0 : d->kind->behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_BEHIND || (!p->stays && !specdec__engine_shape(t, drafter, behind, plan))) {
-        p->tree.n = p->stays ? p->tree.n : 1;
+    if (a->prefills)
+        specdec__ahead_stop(a, e);
+    behind = p->valid_at ? 0 : d->kind->behind(d, t->at, t->count);
+    if (behind > SPECDEC__TUNE_CATCH_UP || (!p->valid_at && !specdec__engine_shape(t, drafter, behind, plan))) {
+        p->tree.n = p->valid_at ? p->tree.n : 1;
         return SPECDEC_OK;
     }
     result = specdec__engine_grow(t, drafter, plan, &levels, &rate);
@@ -261,128 +263,132 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
     return result;
 }
 
-/* Whether somebody may draft while the target makes this step: for one text alone that writes. */
-static int specdec__ahead_applies(const specdec__engine *e)
+/* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
+   constraint. */
+static int specdec__ahead_is_possible(const specdec__engine *e)
 {
-    return e->ahead->drafter && e->member_count == 1 && e->members[0]->writes && !e->members[0]->lead &&
+    return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
            specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
            !specdec__constrained_is(&e->members[0]->constrained);
 }
 
-/* Whether it is the engine's choice, in this step, if somebody drafts meanwhile. */
-static int specdec__ahead_compares(const specdec__engine *e)
+/* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
+static int specdec__ahead_may_choose(const specdec__engine *e)
 {
-    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_applies(e);
+    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
 
-/* Steps are thought to take so much longer than they took in turns, until they are seen. */
-static void specdec__ahead_expect(specdec__ahead *a, specdec__tune *tune)
+/* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
+static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune)
 {
     int i;
 
-    a->known_steps = 1;
-    for (i = 0; i <= SPECDEC__MAX_TREE && a->slower > 0; i++)
+    a->times_estimated = 1;
+    for (i = 0; i <= SPECDEC__MAX_TREE && a->slowdown > 0; i++)
         if (tune->steps[0][i].seconds > 0) {
-            tune->steps[1][i].seconds = tune->steps[0][i].seconds * a->slower;
+            tune->steps[1][i].seconds = tune->steps[0][i].seconds * a->slowdown;
             tune->steps[1][i].seen = 1;
         }
 }
 
-/* Before a step: whether somebody drafts while the target makes it. */
-static void specdec__ahead_switch(specdec__engine *e)
+/* Sets the mode of a step: whether the lane drafts while the target runs it. */
+static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
-    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_applies(e);
+    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_is_possible(e);
 
     a->probe = applies && a->probe;
-    a->on = applies && (e->config.async || a->way || a->probe);
-    e->tune->beside = a->on && !a->probe;
-    if (e->tune->beside && !a->known_steps)
-        specdec__ahead_expect(a, e->tune);
-    if (a->text && (!a->on || a->text != e->members[0]))
-        specdec__ahead_forget(a->text, a->copied);
+    a->active = applies && (e->config.async || a->mode || a->probe);
+    e->tune->async = a->active && !a->probe;
+    if (e->tune->async && !a->times_estimated)
+        specdec__ahead_estimate_times(a, e->tune);
+    if (a->sequence && (!a->active || a->sequence != e->members[0]))
+        specdec__ahead_drop(a->sequence, a->copied);
 }
 
-/* Seconds that the way which is tried has saved: what its tokens would have taken in the other way, less what they
-   took. */
-static double specdec__ahead_saved(const specdec__ahead *a)
+/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own
+   time. */
+static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
-    const specdec__ahead_seen *tried = &a->seen[a->way], *usual = &a->seen[!a->way];
+    const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
 
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Whether it is time to choose between the ways. A trial goes on until it has lost its stake, or has won as much: so
-   trials cost a hundredth of all time at most, and the more time is at stake, the less chance decides. */
-static int specdec__ahead_decides(const specdec__ahead *a)
+/* Whether it is time to choose a mode: after a->steps_left steps, or when a trial has lost or won
+   SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time. */
+static int specdec__ahead_trial_ends(const specdec__ahead *a)
 {
-    const double saved = a->other ? specdec__ahead_saved(a) : 0;
+    const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
 
-    return a->left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_STAKE * a->seen[!a->way].seconds;
+    return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
-/* What the step of a probe has shown. A lane that was not done with a run is thought to be done at its end. */
-static void specdec__ahead_measure(specdec__engine *e, int width, double seconds)
+/* Sets slowdown and overlap_pace from the step of a probe: `width` nodes, `seconds`. A draft run that was not finished
+   counts as long as the step. */
+static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
 {
     specdec__ahead *a = e->ahead;
-    const double run = a->run.seconds > 0 ? a->run.seconds : seconds;
+    const double run = a->run_time.seconds > 0 ? a->run_time.seconds : seconds;
     double times[SPECDEC__MAX_TREE + 1];
 
     specdec__tune_times(e->tune, times, width);
-    a->slower = seconds / times[width];
-    a->pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
+    a->slowdown = seconds / times[width];
+    a->overlap_pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
 }
 
-/* Whether drafting ahead may be faster: it saves at most what those drafts took that the lane makes while the target
-   runs, and costs what steps take longer meanwhile, on fewer threads and with a part of the memory's bandwidth. */
-static int specdec__ahead_may(const specdec__ahead *a)
+/* Whether asynchronous steps can be faster than synchronous ones: they save at most the drafting that the lane does
+   while the target runs, and lose the slowdown of the target, which has fewer threads and less memory bandwidth. */
+static int specdec__ahead_may_be_faster(const specdec__ahead *a)
 {
-    const specdec__ahead_seen *turns = &a->seen[0];
-    const double verifying = (turns->seconds - turns->drafting) * a->slower;
-    const double left = turns->drafting - verifying * a->pace; /* to be drafted in turns */
+    const specdec__ahead_mode *turns = &a->modes[0];
+    const double verifying = (turns->seconds - turns->drafting) * a->slowdown;
+    const double left = turns->drafting - verifying * a->overlap_pace; /* drafting that the lane does not finish */
 
-    return a->slower > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
+    return a->slowdown > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Enough steps were seen: chooses the way of those to come. */
-static void specdec__ahead_look(specdec__ahead *a)
+/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster
+   mode. */
+static void specdec__ahead_choose_mode(specdec__ahead *a)
 {
-    if (!a->other) {
-        a->patience = specdec__min_int(2 * a->patience, SPECDEC__AHEAD_PATIENCE);
-        a->other = a->way || specdec__ahead_may(a);
-        a->slower = a->other ? a->slower : 0; /* is measured anew next time */
-        a->way = a->other ? !a->way : a->way;
-    } else if (specdec__ahead_saved(a) > 0) {
-        a->patience = SPECDEC__AHEAD_FIRST;
-        a->other = 0;
+    if (!a->trial) {
+        a->steps_between = specdec__min_int(2 * a->steps_between, SPECDEC__AHEAD_TRIAL_STEPS_MOST);
+        a->trial = a->mode || specdec__ahead_may_be_faster(a);
+        a->slowdown = a->trial ? a->slowdown : 0; /* measured again before the next trial */
+        a->mode = a->trial ? !a->mode : a->mode;
+    } else if (specdec__ahead_seconds_saved(a) > 0) {
+        a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
+        a->trial = 0;
     } else {
-        a->way = !a->way;
-        a->other = 0;
+        a->mode = !a->mode;
+        a->trial = 0;
     }
-    a->left = a->patience;
-    memset(&a->seen[a->way], 0, sizeof a->seen[0]);
+    a->steps_left = a->steps_between;
+    memset(&a->modes[a->mode], 0, sizeof a->modes[0]);
 }
 
-/* After a step that somebody might have drafted beside: what it brought. drafting: seconds before the target ran. */
-static void specdec__ahead_note(specdec__engine *e, double seconds, double drafting, double tokens)
+/* Adds a step to the measurements of its mode. drafting: seconds before the target ran; tokens: as in
+   specdec__ahead_mode. */
+static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
     specdec__ahead *a = e->ahead;
-    specdec__ahead_seen *seen = &a->seen[a->way];
+    specdec__ahead_mode *seen = &a->modes[a->mode];
 
-    if (!specdec__ahead_compares(e) || a->probe) {
+    if (!specdec__ahead_may_choose(e) || a->probe) {
         a->probe = 0;
         return;
     }
     seen->seconds += seconds;
     seen->drafting += drafting;
     seen->tokens += tokens;
-    a->left--;
-    if (!specdec__ahead_decides(a))
+    a->steps_left--;
+    if (!specdec__ahead_trial_ends(a))
         return;
-    if (!a->way && !a->other && !(a->slower > 0) && seen->drafting > SPECDEC__AHEAD_WORTH * seen->seconds)
-        a->left = a->probe = 1; /* takes up to a step longer than others */
+    if (!a->mode && !a->trial && !(a->slowdown > 0) && seen->drafting > SPECDEC__AHEAD_DRAFTING_SHARE * seen->seconds)
+        a->steps_left = a->probe = 1; /* the next step may take twice the time */
     else
-        specdec__ahead_look(a);
+        specdec__ahead_choose_mode(a);
 }
 
 SPECDEC__FOR_SPEED

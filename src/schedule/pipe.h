@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>schedule/pipe: a step's runs, where several are on their way.
+ * >>schedule/pipe: a step with several runs on their way.
  * ================================================================================================================== */
 
 #pragma once
@@ -19,22 +19,22 @@
 
 SPECDEC__FOR_SIZE
 
-/* Whether a text's runs may follow each other before they are verified: it writes alone, the same whoever guesses, and
-   nobody wants to hear the target's states. Not in a step that leaves a prompt out: a usual one shows what steps take
-   without it, and then it is read again. */
-static int specdec__pipe_applies(const specdec__engine *e)
+/* Whether several runs of a sequence may be on their way in this step: it decodes alone, with coupled verification, and
+   no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with one run measures the
+   time without load, then prefilling continues. */
+static int specdec__pipe_is_possible(const specdec__engine *e)
 {
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
         if (e->drafters[i].kind->follow)
             return 0;
-    return e->pipe && !e->waiting && specdec__ahead_applies(e);
+    return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
-/* times[1..PIPE_NODES]: what a run of so many nodes costs, in the time of its slowest stage. What it takes longer than
-   one node counts twice, as what it says is known later, too. A run may be twice as wide as any that was seen: that is
-   thought to cost no more than the widest. */
+/* times[1..PIPE_NODES]: cost of a run by its nodes, in seconds of its slowest stage. Time above that of one node counts
+   twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one are assumed to cost
+   no more than that, wider ones are ruled out. */
 static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
@@ -49,9 +49,9 @@ static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the chosen candidates, likeliest first, a run shall hold: as many as bring most tokens for its costs. One
-   more would have to bring them at that rate. */
-static int specdec__pipe_worth(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
+/* How many of the chosen draft tokens, the most probable first, the next run holds: as many as give the most tokens for
+   its cost. pipe->least_probability becomes what one node more would need. */
+static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
     specdec__plan plan;
@@ -60,13 +60,14 @@ static int specdec__pipe_worth(specdec__pipe *pipe, const specdec__proposal *p, 
     specdec__pipe_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
         worth[i] = (double)p->probability[chosen[i]];
-    plan.others = worth[0] - 1;
+    plan.other_tokens = worth[0] - 1;
     n = specdec__tune_nodes(&plan, worth, count, 0, &rate);
-    pipe->least = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
+    pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
     return n;
 }
 
-/* Chooses what the next run holds: the likeliest candidates that were not sent, parents first. Returns how many. */
+/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first. Returns how
+   many. */
 static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
@@ -76,11 +77,11 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->probability[i] >= SPECDEC__PIPE_CUTOFF)
             count = specdec__ahead_insert(p, chosen, count, most, i);
-    pipe->least = 0;
-    return count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
+    pipe->least_probability = 0;
+    return count ? specdec__pipe_best_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the chosen candidates as a run. Errors: FULL. */
+/* Sends the chosen draft tokens as a run. Error in s->result: FULL. */
 static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
@@ -106,15 +107,15 @@ static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
     run->sent = specdec__os_seconds();
     run->cancelled = 0;
     pipe->nodes += count;
-    pipe->idle = 0;
+    pipe->idle_since = 0;
     pipe->kind->submit(pipe, &order);
-    s->result = pipe->full ? SPECDEC_ERROR_FULL : SPECDEC_OK;
+    s->result = pipe->no_room ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
-/* Writes what the rows of a run say, for as long as the text goes through it. The order becomes one to keep the keys of
-   the nodes that it went through. */
-static void specdec__pipe_walk(specdec *t, const specdec__proposal *p, const specdec__pipe_run *run,
-                               specdec__order *order)
+/* Verifies a returned run: decodes the token of each row as long as the tokens before are nodes of the run. *order
+   becomes the order that commits the keys of these nodes. */
+static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const specdec__pipe_run *run,
+                                 specdec__order *order)
 {
     specdec__engine *e = t->engine;
     const specdec__pipe *pipe = e->pipe;
@@ -132,17 +133,18 @@ static void specdec__pipe_walk(specdec *t, const specdec__proposal *p, const spe
 
         order->path[order->n++] = pipe->node[at];
         specdec__tune_note(&e->tune->drafters[drafter], p, at, -1, token);
-        if (specdec__engine_stops(t) || specdec__stream_ended(t, t->count) ||
+        if (specdec__engine_ends_step(t) || specdec__stream_ended(t, t->count) ||
             specdec__ahead_path(&p->tree, p->tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
 }
 
-/* The text has gone on to a candidate, or -1: to something else, and then no node stays. Nodes that nobody wants any
-   more keep their numbers, and places in the cache, until half of these are taken: then the order says which stay. */
-static void specdec__pipe_stay(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
-                               specdec__order *order)
+/* Completes an order of KEEP. root: the draft token that is now the last token of the sequence; -1: none is, and no
+   node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the order lists the
+   nodes that stay. */
+static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
+                                      specdec__order *order)
 {
     const int goes_on = root >= 0 && pipe->node[root] >= 0;
     int i, at;
@@ -152,19 +154,19 @@ static void specdec__pipe_stay(const specdec__pipe *pipe, const specdec__proposa
         for (at = i; at > root;)
             at = p->tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
-/* The number that a node has once an order to keep some of them is obeyed; -1: none. */
+/* The number of a node once an order of KEEP is obeyed; -1: the node is dropped. */
 static int specdec__pipe_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_among(order->path + order->n, order->stay, node);
 }
 
-/* What is left of a run, behind an order. */
-static void specdec__pipe_thin(specdec__pipe_run *run, const specdec__order *order)
+/* Renumbers the nodes of a run after an order of KEEP, and removes the dropped ones. */
+static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__order *order)
 {
     const int first = run->first, left = run->left;
     int i, node;
@@ -179,33 +181,33 @@ static void specdec__pipe_thin(specdec__pipe_run *run, const specdec__order *ord
     }
 }
 
-/* The text has gone on to a candidate, or -1: to something else. Candidates and runs get their new numbers; runs of
-   which nothing lies behind the text's last token any more are cancelled. */
-static void specdec__pipe_settle(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
+/* Renumbers all draft tokens and runs after an order of KEEP, with the new root (-1: none was drafted), and cancels
+   runs that have no node behind the sequence's last token. */
+static void specdec__pipe_renumber(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
     const int known = p->tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
     int i, k, alive;
 
     specdec__ahead_settle(t, t->tokens + t->count - order->n, order->n);
-    for (i = 0; p->stays && i < known; i++) /* candidates that stay have moved to the front */
+    for (i = 0; p->valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
         if (p->place[i] >= 0)
             pipe->node[p->place[i]] = specdec__pipe_number(order, pipe->node[i]);
-    p->tree.n = p->stays ? p->tree.n : 1;
+    p->tree.n = p->valid_at ? p->tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
         specdec__pipe_run *run = &pipe->runs[i];
 
-        specdec__pipe_thin(run, order);
+        specdec__pipe_renumber_run(run, order);
         for (k = alive = 0; k < p->tree.n && node >= 0; k++)
             alive |= pipe->node[k] >= run->first && pipe->node[k] < run->first + run->left;
         if (!alive)
-            specdec__pipe_doom(pipe, i);
+            specdec__pipe_cancel(pipe, i);
     }
     pipe->nodes = order->stay < 0 ? order->first - order->n : order->stay;
 }
 
-/* The oldest run is back: what it says is written. */
+/* Takes the oldest run, which has returned: verifies it, commits the accepted nodes and counts them. */
 static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
@@ -217,48 +219,48 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     specdec__order order;
     int root;
 
-    specdec__pipe_pop(pipe);
+    specdec__pipe_remove_oldest(pipe);
     s->result = run.cancelled ? SPECDEC_OK : result;
     if (result || run.cancelled)
         return;
-    specdec__tune_see(&pipe->trip, specdec__os_seconds() - run.sent);
-    if (pipe->longest > 0) {
-        specdec__tune_step(&pipe->stages, run.n, pipe->longest, 0);
-        specdec__tune_see(&pipe->laps, (specdec__os_seconds() - run.sent) / pipe->longest);
+    specdec__tune_add_time(&pipe->round_trip, specdec__os_seconds() - run.sent);
+    if (pipe->stage_seconds > 0) {
+        specdec__tune_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
+        specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
-    specdec__pipe_walk(t, p, &run, &order);
+    specdec__pipe_verify(t, p, &run, &order);
     if (!order.n)
         return;
-    specdec__tune_fade(e->tune);
+    specdec__tune_decay(e->tune);
     root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
                ? -1 : path[order.n - 1];
-    specdec__pipe_stay(pipe, p, root, e->target.most, &order);
+    specdec__pipe_choose_kept(pipe, p, root, e->target.most, &order);
     pipe->kind->submit(pipe, &order);
-    specdec__pipe_settle(t, p, root, &order);
+    specdec__pipe_renumber(t, p, root, &order);
     t->length = order.n;
     t->stats.tokens += order.n;
     t->stats.steps++;
-    t->stats.steps_other_trees++; /* a run is a part of one */
+    t->stats.steps_other_trees++; /* a run is a part of a tree */
     t->stats.steps_beside++;
     t->stats.drafted += run.n - run.root;
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether there is something to draft that could pay in the next run. *count: candidates to be extended; 0: none yet,
-   the cutoff has to fall first. */
-static int specdec__pipe_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
+/* Whether to draft now for the next run. *count: how many draft tokens are extended (p->chosen); 0: the cutoff has to
+   fall first. */
+static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
     const specdec__ahead *a = e->ahead;
-    const double least = e->pipe->least;
+    const double least = e->pipe->least_probability;
 
     *count = specdec__ahead_choose(a, p, 1);
     if (*count)
         return !p->extended[0] || (double)p->probability[p->chosen[0]] >= least;
-    return a->cutoff > SPECDEC__AHEAD_LEAST && (double)a->cutoff > least;
+    return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Drafts a little, or lowers the cutoff for that. */
+/* Extends the chosen draft tokens once, or lowers the cutoff if none was chosen. */
 static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
@@ -266,83 +268,84 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
     const int from = s->p->tree.n;
 
     if (!s->drafts) {
-        a->cutoff *= SPECDEC__AHEAD_DECAY;
+        a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
         return;
     }
     s->result = specdec__ahead_extend(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts, &s->t->error);
-    specdec__tune_see(&e->pipe->draft, specdec__os_seconds() - start);
+    specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs: those of the slowest stage. */
-static double specdec__pipe_slot(const specdec__pipe *pipe)
+/* Seconds between two runs: the time of the slowest stage. */
+static double specdec__pipe_interval(const specdec__pipe *pipe)
 {
-    return pipe->laps.seconds > 0 ? specdec__tune_plain(&pipe->stages) : pipe->trip.seconds / pipe->depth;
+    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain(&pipe->stages) : pipe->round_trip.seconds / pipe->depth;
 }
 
-/* When the oldest run will be back, by its width. */
-static double specdec__pipe_back(const specdec__pipe *pipe)
+/* Clock time at which the oldest run is expected to return, by its width. */
+static double specdec__pipe_return_time(const specdec__pipe *pipe)
 {
     const specdec__pipe_run *run = &pipe->runs[0];
     double times[SPECDEC__PIPE_NODES + 1];
 
     specdec__tune_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
-    return run->sent + (pipe->laps.seconds > 0 ? pipe->laps.seconds * times[run->n] : pipe->trip.seconds);
+    return run->sent +
+           (pipe->trip_ratio.seconds > 0 ? pipe->trip_ratio.seconds * times[run->n] : pipe->round_trip.seconds);
 }
 
-/* Seconds that the chosen run waits, as a draft run may fill it up with what is worth more than that time: so much of
-   what a run brings, as it is of the time between two runs. What another rank drafts is compared with the time of a
-   stage, as it would else come a run later. 0: it does not wait. */
-static double specdec__pipe_holds(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
+/* Seconds by which sending the chosen run is delayed, so that a draft run may fill it up: worth it if the expected
+   tokens gained, over those of the run, are more than these seconds over the time between two runs. Drafts of another
+   rank are compared with the time of a stage, as they would otherwise be one run later. 0: no delay. */
+static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
                                   double now)
 {
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind->due != NULL;
-    const double slot = specdec__pipe_slot(pipe);
+    const double slot = specdec__pipe_interval(pipe);
     const double seconds = remote ? d->kind->due(d, p) : pipe->draft.seconds;
     double brings = 0, more = 0;
     int i, n;
 
-    if (!(seconds > 0) || now - pipe->idle + seconds > slot)
+    if (!(seconds > 0) || now - pipe->idle_since + seconds > slot)
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)p->probability[chosen[i]];
     for (i = 0, n = specdec__ahead_choose(e->ahead, p, !remote); i < n; i++) {
         const double next = (double)p->probability[p->chosen[i]] * known->accepted[0] / known->offered[0];
 
-        more += next > pipe->least ? next - pipe->least : 0;
+        more += next > pipe->least_probability ? next - pipe->least_probability : 0;
     }
     return more * slot > brings * seconds ? seconds : 0;
 }
 
-/* When the next run is to be sent: when the lane takes it, or a little later, if the oldest run is back by then: what
-   that says is worth more than the little time. */
-static double specdec__pipe_due(const specdec__pipe *pipe, double now)
+/* Clock time at which the next run is to be sent: when the first stage is free, or a little later if the oldest run
+   returns by then, as its tokens are worth more than that time. */
+static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
 {
-    const double takes = pipe->idle > 0 ? pipe->idle : pipe->takes > now ? pipe->takes : now;
-    const double last = takes + SPECDEC__PIPE_WAIT * specdec__pipe_slot(pipe);
-    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_back(pipe) : last;
+    const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
+    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_interval(pipe);
+    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_return_time(pipe) : last;
 
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether the draft model may go on, when a run of so many nodes is to be sent in `left` seconds. */
-static int specdec__pipe_spares(const specdec__pipe *pipe, int count, double left)
+/* Whether a draft run may begin, when a run of `count` nodes is to be sent in `left` seconds. */
+static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits for what the step waits for. */
+/* Waits until one of the step's bits is set, or until its time. */
 static void specdec__pipe_wait(specdec__pipe *pipe, const specdec__step *s)
 {
-    pipe->wake = s->wake;
+    pipe->wake_at = s->wake_at;
     pipe->kind->look(pipe, s->until);
-    pipe->wake = 0;
+    pipe->wake_at = 0;
 }
 
-/* Makes ready for runs of the text that takes part. What was drafted for it stays. */
+/* Prepares a step with several runs for its only member. Draft tokens kept from earlier steps stay. */
 static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
@@ -355,52 +358,53 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
     s->before = t->count;
 
     if (a->lane.busy)
-        specdec__ahead_halt(a, e);
-    if (a->text && a->text != t) /* its nodes will be overwritten in the draft model's context */
-        specdec__ahead_forget(a->text, a->copied);
-    if (a->text != t)
+        specdec__ahead_stop(a, e);
+    if (a->sequence && a->sequence != t) /* the draft model's context is needed for t */
+        specdec__ahead_drop(a->sequence, a->copied);
+    if (a->sequence != t)
         a->copied = 0;
-    a->text = t;
-    a->on = 0;
+    a->sequence = t;
+    a->active = 0;
     e->pool.cancel = &t->cancel;
     e->row_of = NULL;
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    if (pipe->text != t) {
+    if (pipe->sequence != t) {
         specdec__pipe_drain(e);
-        pipe->text = t;
+        pipe->sequence = t;
         pipe->nodes = 0;
         memset(pipe->node, -1, (size_t)p->tree.capacity * sizeof *pipe->node);
     }
     p->grows = p->shares = 1;
     specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
-    a->cutoff = a->base;
+    a->cutoff = a->first_cutoff;
 }
 
-/* Ends a step. One for which the cache, or the drafter's, has no room is made with one run. Returns what is next. */
+/* Ends a step. Where the cache of the target or the drafter is full, the step is made again with one run. Returns the
+   next action. */
 static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
 
     if (s->result)
-        s->p->stays = 0;
+        s->p->valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_drain(e);
         s->several = 0;
         return s->act = SPECDEC__STEP_DRAFT;
     }
     if (s->result)
-        specdec__engine_drop(t, s->result);
+        specdec__engine_fail_sequence(t, s->result);
     if (t->count == s->before)
         return SPECDEC__STEP_END;
     if (t->forced_count || specdec__stream_ended(t, t->count))
         specdec__pipe_drain(e);
     t->stats.seconds += specdec__os_seconds() - s->start;
-    specdec__engine_wrote(t, specdec__os_seconds());
+    specdec__engine_finish_step(t, specdec__os_seconds());
     return SPECDEC__STEP_END;
 }
 
-/* Several runs: until the text has a token more, what is back is verified, what the lane takes is sent, and otherwise
-   the draft goes on. Returns what is next. */
+/* The next action of a step with several runs, until the sequence has a new token: take a run that has returned, send a
+   run if the first stage is free, else draft, else wait. */
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
@@ -413,20 +417,21 @@ static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
     state = pipe->kind->look(pipe, 0);
     now = specdec__os_seconds();
     s->count = specdec__pipe_choose(e, s->p, s->chosen);
-    goes = s->count && (state & SPECDEC__PIPE_TAKES);
-    pipe->idle = !goes ? 0 : pipe->idle > 0 ? pipe->idle : now;
-    due = specdec__pipe_due(pipe, now);
+    goes = s->count && (state & SPECDEC__PIPE_FREE);
+    pipe->idle_since = !goes ? 0 : pipe->idle_since > 0 ? pipe->idle_since : now;
+    due = specdec__pipe_send_time(pipe, now);
     sends = goes && due <= now;
-    holds = sends ? specdec__pipe_holds(e, s->p, s->chosen, s->count, now) : 0;
-    if (pipe->count && (state & SPECDEC__PIPE_BACK))
+    holds = sends ? specdec__pipe_delay(e, s->p, s->chosen, s->count, now) : 0;
+    if (pipe->count && (state & SPECDEC__PIPE_RETURNED))
         return SPECDEC__STEP_TAKE;
     if (sends && !(holds > 0))
         return SPECDEC__STEP_SEND;
-    if ((sends || specdec__pipe_spares(pipe, s->count, due - now)) && specdec__pipe_drafts(e, s->p, &s->drafts))
+    if ((sends || specdec__pipe_may_draft(pipe, s->count, due - now)) &&
+        specdec__pipe_choose_drafts(e, s->p, &s->drafts))
         return SPECDEC__STEP_DRAFT;
-    s->until = (pipe->count ? SPECDEC__PIPE_BACK : 0) | (s->count && !goes ? SPECDEC__PIPE_TAKES : 0) |
-               SPECDEC__PIPE_GUESSED;
-    s->wake = sends ? now + holds : goes ? due : 0;
+    s->until = (pipe->count ? SPECDEC__PIPE_RETURNED : 0) | (s->count && !goes ? SPECDEC__PIPE_FREE : 0) |
+               SPECDEC__PIPE_DRAFTED;
+    s->wake_at = sends ? now + holds : goes ? due : 0;
     return sends && !remote ? SPECDEC__STEP_SEND : SPECDEC__STEP_WAIT;
 }
 

@@ -14,8 +14,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Whether a step may speculate behind a text, and on what. times: of a step with so many nodes; base: those that it has
-   anyway, and for other texts; others: tokens that these get; spent: seconds of drafting for them. */
+/* Sets the plan for a sequence's tree: its limit, and the step's times by its nodes. times (nodes): seconds of a step;
+   base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other sequences;
+   spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate. */
 static int specdec__engine_plan(const specdec *t, const double *times, int base, double others, double spent,
                                 specdec__plan *plan)
 {
@@ -23,30 +24,31 @@ static int specdec__engine_plan(const specdec *t, const double *times, int base,
     int i;
 
     plan->fixed = specdec__engine_fixed(e);
-    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size, specdec__engine_most(e) - base + 1);
-    plan->others = others;
+    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size,
+                                  specdec__engine_node_limit(e) - base + 1);
+    plan->other_tokens = others;
     if (e->config.drafting == SPECDEC_DRAFT_OFF || t->context - t->count <= e->config.tree_depth ||
         plan->most < (plan->fixed ? e->shape.n : 2) || !(times[1] > 0 || plan->fixed))
-        return 0; /* the first step tells what plain decoding costs */
+        return 0; /* the first step measures a plain step */
     for (i = 0; i <= plan->most; i++)
         plan->times[i] = plan->fixed ? 1 : i ? times[base + i - 1] + spent : 0; /* fixed: whatever they cost */
-    plan->plain = plan->rate = (1 + others) / plan->times[1];
+    plan->plain_rate = plan->rate = (1 + others) / plan->times[1];
     return 1;
 }
 
-/* Seconds that a drafter needs to catch up with the text; before it was seen reading, by what the target took. */
-static double specdec__engine_reading(const specdec *t, int drafter, int behind)
+/* Seconds that a drafter needs to prefill `behind` tokens: measured, or estimated from the target's prefilling. */
+static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
     double each = known->reading.seconds;
 
     if (!(each > 0) && t->stats.prompt_tokens)
         each = known->cost * t->stats.prompt_seconds / (double)t->stats.prompt_tokens;
-    return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
+    return behind > SPECDEC__TUNE_CATCH_UP ? behind * each : 0;
 }
 
-/* Decides on the tree that a drafter with a price shall fill; when its trees grow, on whether it shall grow one.
-   Returns 0 when it is not asked. */
+/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
+   if the drafter is not asked in this step. */
 static int specdec__engine_shape(const specdec *t, int drafter, int behind, specdec__plan *plan)
 {
     const specdec__engine *e = t->engine;
@@ -59,7 +61,8 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
         memcpy(p->tree.ranks, e->shape.ranks, bytes);
         p->tree.n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan, specdec__engine_reading(t, drafter, behind));
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan,
+                                   specdec__engine_catch_up_seconds(t, drafter, behind));
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
             p->tree.n = 1;
         if (p->tree.n > 1)
@@ -68,9 +71,10 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
     return p->tree.n > 1;
 }
 
-/* How many candidates pay best, and the rate they promise. worth[most] becomes the best probabilities, falling. */
-static int specdec__engine_width(const specdec__proposal *p, const specdec__plan *plan, double drafting, double *worth,
-                                 int *held, double *rate)
+/* How many draft tokens give the best rate (*rate, tokens a second); drafting: seconds spent. worth[most] becomes the
+   probabilities of the most probable *held ones, falling. */
+static int specdec__engine_best_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
+                                      double *worth, int *held, double *rate)
 {
     int i;
 
@@ -80,16 +84,16 @@ static int specdec__engine_width(const specdec__proposal *p, const specdec__plan
     return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
 }
 
-/* Chooses the candidates of the newest level that are extended next: those of whose children, should they fare as
-   children have so far, at least the first would be verified. None, when that level would not pay; drafting: seconds of
-   drafting so far; level: one level more. Returns how many, at most `room`. */
-static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_drafter *t, const specdec__plan *plan,
-                                  double drafting, double level, int room)
+/* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
+   acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
+   far; level: seconds of the next level. Returns how many, at most `room`. */
+static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__tune_drafter *t,
+                                           const specdec__plan *plan, double drafting, double level, int room)
 {
     double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
-    specdec__engine_width(p, plan, drafting, worth, &held, &now);
+    specdec__engine_best_count(p, plan, drafting, worth, &held, &now);
     specdec__tune_acceptance(t, chance);
     for (i = p->level; i < p->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !p->extended[i] && p->probability[i] > 0; k++)
@@ -105,18 +109,21 @@ static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_draf
     return count;
 }
 
-/* Candidates that may still be extended at once. What stays of a tree is not counted among those of a step. */
-static int specdec__engine_branches(const specdec__engine *e, const specdec__proposal *p)
+/* How many draft tokens may still be extended. Those of a tree kept from an earlier step do not count against the
+   limit. */
+static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
 {
-    return p->stays ? specdec__min_int(e->config.tree_size, e->room.most - p->ran) : e->config.tree_size - 1 - p->ran;
+    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.most - p->extended_count)
+                       : e->config.tree_size - 1 - p->extended_count;
 }
 
-/* Keeps of a tree's candidates, whose paths' probabilities are known, the most probable ones, as many as pay best. */
-static specdec_result specdec__engine_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
-                                           double drafting, double *rate)
+/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as p->kept. p->probability holds the
+   probabilities of the paths. */
+static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
+                                                double drafting, double *rate)
 {
     double worth[SPECDEC__MAX_TREE];
-    int held, n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
+    int held, n = specdec__engine_best_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
     result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
@@ -124,9 +131,9 @@ static specdec_result specdec__engine_best(specdec *t, specdec__proposal *p, con
     return result;
 }
 
-/* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
-   candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by
-   the rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
+/* Drafts a tree level by level as long as the expected rate rises, and keeps its most probable nodes. EAGLE-2 (Li et
+   al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of Sequoia (Chen
+   et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: d, the levels drafted. */
 static specdec_result specdec__engine_grow(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                            double *rate)
 {
@@ -135,7 +142,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
-    const int stays = p->stays != 0, deepest = p->levels - 1;
+    const int stays = p->valid_at != 0, deepest = p->levels - 1;
     double drafting = 0, level = first;
     int count = 1;
     specdec_result result;
@@ -146,19 +153,20 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
         specdec__tune_paths(known, p, p->level, deepest);
         if (stays || *levels) /* else it is the root */
-            count = specdec__engine_branch(p, known, plan, drafting, level, specdec__engine_branches(e, p));
+            count = specdec__engine_choose_extended(p, known, plan, drafting, level, specdec__engine_extendable(e, p));
         if (!count || *levels == deepest + stays)
             break;
         p->level = p->tree.n;
         result = d->kind->extend(d, p, count, &t->error);
         if (result)
             return result;
-        p->ran += p->chosen[0] ? count : 0;
+        p->extended_count += p->chosen[0] ? count : 0;
     }
-    return specdec__engine_best(t, p, plan, drafting, rate);
+    return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter fill its tree, and keeps all of it; of a tree that the drafter chose, what pays. */
+/* Lets a drafter fill its tree. The whole tree is kept; of a tree whose shape the drafter chose, the nodes with the
+   best rate. */
 static specdec_result specdec__engine_fill(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                            double *rate)
 {
@@ -177,37 +185,38 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     }
     specdec_tree_depth(&p->tree, p->depth);
     specdec__tune_paths(&t->engine->tune->drafters[drafter], p, 1, p->levels);
-    return specdec__engine_best(t, p, plan, 0, rate);
+    return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
-/* How much of what it is behind a drafter may read in this step, so that other texts need not wait long for it. */
-static int specdec__engine_readable(specdec *t, int drafter, int behind)
+/* How many of the `behind` tokens a drafter may prefill in this step, so that other sequences do not wait long. */
+static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double level = specdec__tune_level(known, specdec__tune_plain(e->tune));
     const double each = known->reading.seconds > 0 ? known->reading.seconds : level / 10;
-    double left = e->spare - level;
+    double left = e->spare_seconds - level;
     int tokens = specdec__min_int(behind, e->config.batch);
 
-    if (e->member_count == 1 || behind <= SPECDEC__TUNE_BEHIND)
+    if (e->member_count == 1 || behind <= SPECDEC__TUNE_CATCH_UP)
         return behind;
-    if (e->spare < 0 || !(each > 0))
+    if (e->spare_seconds < 0 || !(each > 0))
         return tokens;
     if (!(known->reading.seconds > 0))
-        tokens = specdec__min_int(tokens, SPECDEC__TUNE_BEHIND);
+        tokens = specdec__min_int(tokens, SPECDEC__TUNE_CATCH_UP);
     if (left < tokens * each)
         tokens = left > 0 ? (int)(left / each) : 0;
-    if (!tokens && !(e->tune->load.rows > 0)) /* else it would wait for ever */
-        tokens = SPECDEC__TUNE_BEHIND;
+    if (!tokens && !(e->tune->load.rows > 0)) /* else the drafter would wait for ever */
+        tokens = SPECDEC__TUNE_CATCH_UP;
     left -= tokens * each;
     if (tokens)
-        e->spare = left > 0 ? left : 0;
+        e->spare_seconds = left > 0 ? left : 0;
     return tokens;
 }
 
-/* Lets a drafter that has much to read read a part of it. */
-static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behind, int tokens)
+/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this
+   step. */
+static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;
     specdec__tune_drafter *known = &e->tune->drafters[drafter];
@@ -223,7 +232,7 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
         return result;
     seconds = specdec__os_seconds() - start;
     level = specdec__tune_level(known, specdec__tune_plain(e->tune));
-    specdec__tune_see(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    specdec__tune_add_time(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 

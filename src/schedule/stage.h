@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>schedule/stage: what a stage of a target does with the runs, and with the commands between them, that come to it.
+ * >>schedule/stage: a stage of a target: how it obeys runs, and the orders between them.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,8 +11,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: FULL, CANCELLED. */
+/* Obeys an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not computed, but its nodes get
+   their slots in the cache, as nodes of later runs may descend from them. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
                                                             int cancelled, specdec_error *error)
 {

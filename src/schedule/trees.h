@@ -18,18 +18,19 @@
 
 SPECDEC__FOR_SIZE
 
-/* Whether asking a drafter costs next to nothing: it is asked at every step, and then says what it promises. */
-static int specdec__engine_light(const specdec__engine *e, int drafter, int grows, int behind,
-                                 const specdec__plan *plan)
+/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP: then it drafts at every step, and is judged by the tree that
+   it drafted. */
+static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
+                                    const specdec__plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
     return !e->drafters[drafter].kind->cost ||
-           (grows && behind <= SPECDEC__TUNE_BEHIND && !plan->fixed &&
-            specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_LIGHT * plan->times[1]);
+           (grows && behind <= SPECDEC__TUNE_CATCH_UP && !plan->fixed &&
+            specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_CHEAP * plan->times[1]);
 }
 
-/* Asks a drafter what it proposes for a text in this step, if that may pay. */
+/* Asks a drafter for draft tokens of a sequence, if its expected rate pays; plan->rate becomes the best rate so far. */
 static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -41,19 +42,19 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
 
     p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
-        return specdec__ahead_ask(t, drafter, plan);
+        return specdec__ahead_propose(t, drafter, plan);
     p->shares = p->grows || !d->kind->cost;
     behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_light(e, drafter, p->grows, behind, plan);
+    light = specdec__engine_is_cheap(e, drafter, p->grows, behind, plan);
     if ((d->kind->ready && !d->kind->ready(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_naps(e->tune, drafter, t->count)) ||
+        (!plan->fixed && specdec__tune_skips(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    p->patience = SPECDEC__TUNE_PATIENCE * specdec__tune_plain(e->tune) / e->member_count;
-    readable = d->kind->read ? specdec__engine_readable(t, drafter, behind) : behind;
+    p->wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
+    readable = d->kind->read ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
-        return specdec__engine_let_read(t, drafter, behind, readable);
+        return specdec__engine_catch_up(t, drafter, behind, readable);
     start = specdec__os_seconds();
     result = p->grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill(t, drafter, plan, &levels, &rate);
@@ -69,9 +70,9 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     return result;
 }
 
-/* What the step verifies behind a text: the drafters are asked, the last in the list first; then their trees are
-   merged. A drafter whose cache has no room left proposes nothing. */
-static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, int speculate)
+/* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
+   trees. A drafter whose cache is full proposes nothing. */
+static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -95,9 +96,9 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
     return result;
 }
 
-/* How probable it is that node i of a text's tree is accepted, by what one of those who proposed it knows; its parent's
-   is known. */
-static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int candidate)
+/* The probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter that proposed
+   it as draft token `candidate`. m->worth holds the parent's probability. */
+static double specdec__engine_probability_by(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
@@ -111,9 +112,10 @@ static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int
            chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The same by all who proposed it, as if they did not know of each other; never above its parent's, nor, where children
-   are drawn without replacement, above that of the one drawn before it: that is verified first, or none of them. */
-static float specdec__engine_worth(const specdec *t, int i)
+/* The probability that node i is accepted, from those of all drafters that proposed it, taken as independent; at most
+   its parent's. For children drawn without replacement it is also at most that of the sibling drawn before, which is
+   verified first. */
+static float specdec__engine_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
@@ -123,15 +125,15 @@ static float specdec__engine_worth(const specdec *t, int i)
 
     for (k = 0; k < e->drafter_count; k++)
         if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0)
-            missed *= 1 - specdec__engine_worth_by(t, i, k, candidate);
+            missed *= 1 - specdec__engine_probability_by(t, i, k, candidate);
     if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
             above--;
     return (float)(1 - missed) < m->worth[above] ? (float)(1 - missed) : m->worth[above];
 }
 
-/* How many tokens a text's tree promises. */
-static double specdec__engine_promise(specdec *t)
+/* Expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
+static double specdec__engine_expected_tokens(specdec *t)
 {
     specdec__merged *m = &t->merged;
     double tokens = 1;
@@ -139,23 +141,23 @@ static double specdec__engine_promise(specdec *t)
 
     m->worth[0] = 1;
     for (i = 1; i < m->tree.n; i++) {
-        m->worth[i] = specdec__engine_worth(t, i);
+        m->worth[i] = specdec__engine_probability(t, i);
         tokens += (double)m->worth[i];
     }
     return tokens;
 }
 
-/* Of all that was proposed, for several texts or by several drafters for one, keeps what together pays best: the nodes
-   that promise most, whosever they are. times: of a step of so many nodes. */
+/* Prunes the trees of all sequences together: keeps the most probable draft tokens, as many as give the step the best
+   rate. times (nodes): seconds of a step. */
 static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, const double *times)
 {
-    const int base = e->roots + e->reading;
+    const int base = e->roots + e->prefill_nodes;
     double worth[SPECDEC__MAX_TREE + 1], rate;
     specdec__plan plan;
     int i, k, held = 1, left;
 
-    plan.most = specdec__engine_most(e) - base + 1;
-    plan.others = e->roots - 1;
+    plan.most = specdec__engine_node_limit(e) - base + 1;
+    plan.other_tokens = e->roots - 1;
     for (i = 1; i <= plan.most; i++)
         plan.times[i] = times[base + i - 1];
     worth[0] = 1;
@@ -164,7 +166,7 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
 
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
-            m->worth[i] = specdec__engine_worth(e->members[k], i);
+            m->worth[i] = specdec__engine_probability(e->members[k], i);
             held = specdec__tune_insert(worth, held, plan.most, (double)m->worth[i]);
         }
     }
@@ -174,16 +176,17 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
                                      (float)rate, left);
 }
 
-/* Chooses the trees of a step, text by text: what those before have taken is no longer to be had. */
+/* Makes the trees of all members, one after the other: each plan counts the nodes, seconds and expected tokens of the
+   trees before it. */
 static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
 {
-    const int least = e->roots + e->reading;
+    const int least = e->roots + e->prefill_nodes;
     double times[SPECDEC__MAX_TREE + 1], others = e->roots - 1, spent = 0;
     int i, base = least, kept = 0;
     specdec__plan plan;
 
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_switch(e);
+        specdec__ahead_begin_step(e);
     times[1] = 0;
     if (e->drafter_count)
         specdec__tune_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
@@ -191,14 +194,14 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const double start = specdec__os_seconds();
-        const int speculate = t->writes && specdec__engine_plan(t, times, base, others, spent, &plan);
+        const int speculate = t->decodes && specdec__engine_plan(t, times, base, others, spent, &plan);
         specdec_result result;
 
         e->pool.cancel = &t->cancel;
-        result = specdec__engine_consult(t, &plan, speculate);
+        result = specdec__engine_propose(t, &plan, speculate);
         if (result) {
-            specdec__engine_drop(t, result);
-            specdec__engine_leave(e, t);
+            specdec__engine_fail_sequence(t, result);
+            specdec__engine_remove_member(e, t);
             continue;
         }
         e->members[kept++] = t;
@@ -206,7 +209,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             continue;
         spent += specdec__os_seconds() - start;
         base += t->merged.tree.n - 1;
-        if (!plan.fixed && plan.rate > plan.plain) /* what its guesses promise */
+        if (!plan.fixed && plan.rate > plan.plain_rate) /* expected tokens of its tree */
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;

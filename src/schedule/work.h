@@ -18,27 +18,27 @@
 
 SPECDEC__FOR_SIZE
 
-/* One run: the trees of all members are chosen and run, and what the run says is written. Returns what is next. */
-static int specdec__engine_next(const specdec__engine *e, specdec__step *s)
+/* The next action of a step with one run: draft, send, take, end. */
+static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
     return e->member_count ? ++s->act : SPECDEC__STEP_END;
 }
 
-/* The trees of all members, with room for their nodes. */
+/* Makes the trees of all members and reserves slots for their nodes. */
 static void specdec__engine_fill_trees(specdec__engine *e)
 {
     specdec__engine_draft(e);
     specdec__engine_reserve(e);
 }
 
-/* A step of those that take part, on lanes that answer sooner or later: the target's runs what it is sent, and a draft
-   model's may go on meanwhile. A text that waits for other machines may be cancelled, whether it takes part or not. */
-static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
+/* Runs one step of the members: drafts, sends runs to the target's lane, waits, and takes the runs that return. The
+   wait for other machines ends if t, member or not, is cancelled. */
+static void specdec__engine_run_step(specdec__engine *e, specdec *t, double start)
 {
     specdec__step s;
     int act;
 
-    s.several = SPECDEC__PIPE && specdec__pipe_applies(e);
+    s.several = SPECDEC__PIPE && specdec__pipe_is_possible(e);
     s.act = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;
@@ -49,7 +49,7 @@ static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
     else
         specdec__pipe_drain(e);
     do {
-        act = SPECDEC__PIPE && s.several ? specdec__pipe_next(e, &s) : specdec__engine_next(e, &s);
+        act = SPECDEC__PIPE && s.several ? specdec__pipe_next(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
             SPECDEC__PIPE && s.several ? specdec__pipe_draft(e, &s) : specdec__engine_fill_trees(e);
         else if (act == SPECDEC__STEP_SEND)
@@ -63,8 +63,9 @@ static void specdec__engine_turn(specdec__engine *e, specdec *t, double start)
         e->remote->wait(e, NULL);
 }
 
-/* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
-   has. Errors are those of t; what goes wrong with others they are told by their next call. */
+/* One step of all sequences that have something to decode or to prefill. t: NULL, or a member that needs a token.
+   Returns DONE if no sequence has anything to do. Errors are those of t; errors of others are returned by the next call
+   on them. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 {
     double start = specdec__os_seconds();
@@ -74,7 +75,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         specdec__engine_begin_answer(t);
         return SPECDEC_OK;
     }
-    if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
+    if (t && e->room.views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
         const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
 
         if (t->from_row || specdec__engine_pending(t) > 0)
@@ -86,10 +87,10 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
             return SPECDEC_OK;
         }
     }
-    specdec__engine_gather(e, t);
+    specdec__engine_choose_members(e, t);
     if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
-        specdec__engine_lead(e);
-        specdec__engine_turn(e, t, start);
+        specdec__engine_share_prefill(e);
+        specdec__engine_run_step(e, t, start);
         if (!t && !e->member_count)
             return SPECDEC_DONE;
     }
@@ -100,8 +101,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* A pending cancellation ends one call. */
-static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result)
+/* Clears the cancellation by which a call has ended. */
+static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
     if (t->cancelled)

@@ -16,15 +16,15 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__FORCED_BYTES 64 /* that are tokenised together, at most */
+#define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
 #define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
-#define SPECDEC__CONSTRAINED_ASKED 15 /* best candidates that are asked about, besides those that are wanted */
+#define SPECDEC__CONSTRAINED_ASKED 15 /* candidates checked one by one, besides the k that are wanted, before a mask */
 
 enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
 
 struct specdec__constrained;
 
-/* What all sequences of an engine use in turn. */
+/* The memory that all constrained sequences of an engine share. */
 typedef struct specdec__masker {
     const specdec__vocab *vocab;
     int vocab_size;            /* of rows of logits */
@@ -34,36 +34,36 @@ typedef struct specdec__masker {
     uint32_t *mask;            /* (vocab_size bits) */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
     specdec__mask_walk *walk;
-    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5) tokens of these */
+    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
     int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* whose draft tokens these are, behind `base` tokens of its text */
+    const struct specdec__constrained *owner; /* whose path it is, behind its first `base` tokens */
     int base, path_count;
     int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each; the last is scratch */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind the path's tokens; last: scratch */
 } specdec__masker;
 
-/* The constraint of a sequence. All that it says is a function of the tokens from `from` on; what is kept here only
-   spares reading them again. */
+/* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
+   so that these tokens are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
     const specdec_constraint *constraint; /* or NULL */
-    uint64_t hash;             /* of that */
+    uint64_t hash;             /* of the constraint */
     specdec_allow allow;       /* or NULL */
     void *allow_data;
     const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
     int end_count;
     int from;                  /* the token at which the constraint begins */
-    int anchored;              /* tokens before have slid out of the context: it begins with state[1] */
-    int spelled;               /* marks count as their spelling */
-    int length;                /* state[0] is behind so many tokens, */
-    int32_t last;              /* of which this is the last; -1: there is none */
+    int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
+    int spelled;               /* 1: marks of calls count as their spelling */
+    int length;                /* state[0] is the state behind so many tokens */
+    int32_t last;              /* the last of these tokens; -1: length is 0 */
     specdec_constraint_state *state; /* (2) */
 } specdec__constrained;
 
-/* Is anything forbidden in this sequence? */
+/* Whether a sequence has a constraint or a callback that limits its tokens. */
 SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
 {
     return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
@@ -71,7 +71,7 @@ SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Takes what an engine needs for constraints. m is NULL where the arena only counts. */
+/* Takes an engine's memory for constraints from an arena. m: NULL where the arena only counts. */
 static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
                                     specdec__arena *arena)
 {
@@ -87,7 +87,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
-        bytes += specdec__vocab_next(vocab, &at).size; /* as text a token is not longer than in the file */
+        bytes += specdec__vocab_next(vocab, &at).size; /* decoded, a token is not longer than in the file */
     specdec__trie_layout(&trie, &counter, bytes, vocab->count);
     made.trie_bytes = counter.used;
     made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
@@ -102,7 +102,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
         *m = made;
 }
 
-/* Makes the vocabulary's trie, unless it is there. */
+/* Builds the vocabulary's trie, unless it is built. */
 static void specdec__masker_begin(specdec__masker *m)
 {
     specdec__arena arena;
@@ -120,7 +120,7 @@ static void specdec__masker_begin(specdec__masker *m)
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
-/* Does a token end the answer? */
+/* Whether a token ends the answer. */
 static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -131,8 +131,8 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     return specdec__vocab_is_end(c->masker->vocab, token);
 }
 
-/* Whether the space before the plain token behind this one (-1: none) is not part of the text: SPM puts one before
-   texts. */
+/* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
+   space before a text. */
 static int specdec__constrained_drops(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
@@ -142,7 +142,7 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
             specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
 }
 
-/* Is a token a mark of calls that counts as its spelling? */
+/* Whether a token is a mark of calls that counts as its spelling. */
 static int specdec__constrained_marks(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -153,7 +153,7 @@ static int specdec__constrained_marks(const specdec__constrained *c, int32_t tok
     return 0;
 }
 
-/* The bytes that a token adds to the text behind `previous`; none: it is no text. */
+/* The bytes that a token adds to the text behind `previous`; empty: it adds none. */
 static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
     const specdec_token_trie *trie = c->masker->trie;
@@ -176,7 +176,7 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
     return bytes;
 }
 
-/* The state behind one more token; nothing may follow one that was not allowed. */
+/* Advances a state by one token. Behind a token that was not allowed, no token is allowed. */
 static void specdec__constrained_advance(const specdec__constrained *c, specdec_constraint_state *state,
                                          int32_t previous, int32_t token)
 {
@@ -192,10 +192,10 @@ static void specdec__constrained_advance(const specdec__constrained *c, specdec_
         state->threads = 0;
 }
 
-/* The token before number `at` of a text; -1: there is none. */
+/* The token before index `at` of a sequence; -1: there is none. */
 SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* The constraint begins behind the first `from` tokens. */
+/* Begins the constraint behind the first `from` tokens. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -205,7 +205,7 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* What was known behind more than the first count tokens is forgotten. */
+/* Drops states behind more than the first `count` tokens. */
 static void specdec__constrained_forget(specdec__constrained *c, int count)
 {
     if (c->length > count)
@@ -214,7 +214,7 @@ static void specdec__constrained_forget(specdec__constrained *c, int count)
         c->masker->owner = NULL;
 }
 
-/* state[0] becomes that behind the first count tokens of the sequence's own text. */
+/* Sets state[0] to the state behind the first `count` tokens of the sequence. */
 static void specdec__constrained_commit(specdec__constrained *c, const int32_t *text, int count)
 {
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
@@ -234,7 +234,7 @@ static void specdec__constrained_commit(specdec__constrained *c, const int32_t *
         c->masker->owner = NULL;
 }
 
-/* The state behind the first count tokens of a text, of which those that are not committed are draft tokens. */
+/* The state behind the first `count` tokens of text, which may end with draft tokens. */
 static const specdec_constraint_state *specdec__constrained_state(specdec__constrained *c, const int32_t *text,
                                                                   int count)
 {
@@ -261,7 +261,7 @@ static const specdec_constraint_state *specdec__constrained_state(specdec__const
     return &m->states[count - c->length - 1];
 }
 
-/* Whether the text of the first count tokens is whole, and nothing can be added to it. */
+/* Whether the first `count` tokens satisfy the constraint, and no token may follow but an end. */
 static int specdec__constrained_closed(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
@@ -274,8 +274,8 @@ static int specdec__constrained_closed(specdec__constrained *c, const int32_t *t
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
 
-/* Whether a token longer than the first `size` bytes may begin with these, which must follow; behind: the state behind
-   them. It may be taken for granted where only its first byte behind them may follow. */
+/* Whether the constraint may allow a token that begins with these `size` bytes, which must follow, and is longer.
+   behind: the state behind the bytes. It may return 1 where only the first byte behind them is allowed. */
 static int specdec__constrained_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
                                        const specdec_constraint_state *behind)
 {
@@ -303,8 +303,8 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
     return 0;
 }
 
-/* The token that must follow: where the constraint leaves one continuation, the first token of that as the model's
-   tokenizer has it, unless a token that goes beyond it may come. -1: there is none. */
+/* The forced token: where the constraint leaves one continuation, the first token of its tokenisation, unless a token
+   that is longer than the continuation is allowed. -1: no token is forced. */
 static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
 {
     const int32_t previous = specdec__constrained_before(text, count);
@@ -340,7 +340,7 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
     return tokens[0];
 }
 
-/* May a token follow in this state, by the constraint alone? */
+/* Whether the constraint (without the callback) allows a token in a state. */
 static int specdec__constrained_takes(const specdec__constrained *c, const specdec_constraint_state *state,
                                       int32_t previous, int32_t token)
 {
@@ -352,7 +352,7 @@ static int specdec__constrained_takes(const specdec__constrained *c, const specd
     return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* The mask by the constraint. */
+/* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
 static void specdec__constrained_fill(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
@@ -378,13 +378,14 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
         }
 }
 
-/* Is a token in the mask? */
+/* Whether the mask has a token. */
 SPECDEC__INLINE int specdec__masker_has(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
 
-/* Which tokens may follow: m->mask. Where the vocabulary has none, those that end a text. Returns the lowest. */
+/* Fills m->mask with the tokens that are allowed behind the first `count` tokens; if no token is, with end tokens.
+   Returns the lowest. */
 static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     specdec__masker *m = c->masker;
@@ -415,7 +416,7 @@ static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t 
     return 0;
 }
 
-/* A row of logits (vocab) of which only tokens that may follow are left. *lowest becomes the first of these. */
+/* A copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest: the first allowed token. */
 static const float *specdec__constrained_row(specdec__constrained *c, const float *logits, int vocab,
                                              const int32_t *text, int count, int32_t *lowest)
 {
@@ -439,7 +440,7 @@ static const float *specdec__constrained_row(specdec__constrained *c, const floa
     return m->row;
 }
 
-/* May a token follow the first count tokens of a text? */
+/* Whether a token is allowed behind the first `count` tokens of text. */
 static int specdec__constrained_allows(specdec__constrained *c, const int32_t *text, int count, int32_t token)
 {
     const int32_t forced = specdec__constrained_forced(c, text, count);
@@ -453,7 +454,7 @@ static int specdec__constrained_allows(specdec__constrained *c, const int32_t *t
     return token >= 0 && token < c->masker->vocab_size && specdec__masker_has(c->masker, token);
 }
 
-/* Keeps those of found candidates that may follow, at most k. Returns how many. */
+/* Removes forbidden ones from `found` candidates, and keeps at most k. Returns how many. */
 static int specdec__constrained_keep(specdec__constrained *c, const int32_t *text, int count, int found, int k,
                                      specdec_candidate *candidates)
 {

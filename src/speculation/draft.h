@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; what
- *     several propose is merged into one tree.
+ * >>speculation/draft: drafters fill a token tree and never see a verifier. A drafter is a row of functions; the trees
+ *     of several drafters are merged into one.
  * ================================================================================================================== */
 
 #pragma once
@@ -17,161 +17,166 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* of a node */
 #define SPECDEC__NGRAM_TOKENS 6    /* the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SHARE 1024  /* tokens of each further text that the index has room for */
-#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, of which it keeps what the target found likely */
-#define SPECDEC__NGRAM_LEAST 0.005f /* a continuation is not proposed that is less probable */
+#define SPECDEC__NGRAM_SHARE 1024  /* tokens of each sequence but the first for which the index has room */
+#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, whose most probable tokens by the target are stored */
+#define SPECDEC__NGRAM_LEAST 0.005f /* least probability of a continuation that is proposed */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
-    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and one that is in no list */
+    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and that of forced tokens */
 };
 
-/* What a drafter proposes for one text in a step: a tree of candidates behind the text, the root first. */
+/* What a drafter proposes for one sequence in a step: a tree of candidates (draft tokens, before some are chosen to be
+   verified). Candidate 0 is the root: the sequence's last token. */
 typedef struct specdec__proposal {
-    int at;               /* which of the engine's texts */
-    int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
+    int at;               /* index of the sequence in the engine */
+    int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
     int count;            /* the root is text[count - 1] */
-    const specdec_sampling *sampling; /* of the text */
-    specdec__constrained *constrained; /* the same; NULL: anything may follow */
-    const specdec__view *view;        /* of the text, in the target's cache; NULL while the engine is made */
+    const specdec_sampling *sampling;  /* of the sequence */
+    specdec__constrained *constrained; /* of the sequence; NULL: it has no constraint */
+    const specdec__view *view;         /* of the sequence, in the target's cache; NULL while the engine is made */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
-    specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
-    float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
-    int grows;            /* the tree is extended level by level, else filled */
-    int shares;           /* candidates have shares, which tell how probable they are; else their ranks tell */
+    specdec_rule rule;    /* by which children are drawn; coupled: by specdec__choose */
+    float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
+    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
+    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
     specdec_tree tree;
-    int32_t *tokens;      /* (capacity): -1 where nothing is proposed */
+    int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
     int32_t *depth;       /* (capacity): root 0 */
-    unsigned char *extended; /* (capacity): what may follow a candidate is known */
-    float *share;         /* (capacity): how probable a candidate is behind its parent, by the drafter */
-    float *probability;   /* (capacity): of the path from the root */
-    int level;            /* where the newest level of a tree that grows begins */
-    int ran;              /* candidates that were extended before, the root aside */
-    int stays;            /* the tree was begun behind a shorter text, and holds behind one of so many tokens; 0: not */
+    unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
+    float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
+    float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
+    int level;            /* index of the first candidate of the newest level */
+    int extended_count;   /* candidates that were extended, without the root */
+    int valid_at;         /* the tree is kept from an earlier step and valid while `count` is this; 0: not kept */
     int32_t *chosen;      /* (tree size): candidates to be extended next */
-    int32_t *kept;        /* (tree size): candidates that shall be verified, in order; the root is the first of them */
+    int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count;
-    int32_t *place;       /* (capacity): the node of the merged tree that a candidate has become, or -1 */
-    double seconds;       /* that this took, without what is not held against the drafter */
-    double patience;      /* so many seconds may be waited for what is on its way */
-    int idle;             /* steps since the drafter was asked for a tree that pays, or for one guess */
+    int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
+    double seconds;       /* of drafting that count against the drafter */
+    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
+    int idle_steps;       /* steps since the drafter was last asked for draft tokens */
 } specdec__proposal;
 
-/* What a drafter may need to know when it is made. */
+/* Arguments of a drafter's init. */
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    const specdec__room *room;       /* texts, and how long they are */
+    const specdec__room *room;       /* number of sequences, and their length */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* of the pool, that its model keeps busy */
-    int window;                      /* tokens of a text that it may look at; 0: as many as its model was made for */
+    int threads;                     /* of the pool that the drafter's model keeps busy */
+    int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
 } specdec__draft_setup;
 
 typedef struct specdec__drafter specdec__drafter;
 
-/* The target has read tokens [from, from + n) of a text. */
-typedef struct specdec__heard {
-    int at;              /* which of the engine's texts */
-    const int32_t *text; /* (count) what is known of it */
+/* Tokens [from, from + n) of a sequence that the target has run and committed, with its hidden states. */
+typedef struct specdec__prefilled {
+    int at;              /* index of the sequence in the engine */
+    const int32_t *text; /* (count): its tokens */
     int count, from, n;
-    int first;           /* of the step's nodes the first that is the text's */
-    const int *path;     /* (n): which of its nodes became those tokens; NULL: all, in order */
-    const float *state;  /* the final one, behind the last of them; NULL: was not computed */
-} specdec__heard;
+    int first;           /* index of the sequence's first node in the step */
+    const int *path;     /* (n): the nodes of the tokens, counted from `first`; NULL: 0, 1, 2, ... */
+    const float *state;  /* hidden state of the last token; NULL: not computed */
+} specdec__prefilled;
 
-/* The target has run a tree behind a text and chosen a path. */
-typedef struct specdec__judged {
-    int at;                  /* which of the engine's texts */
-    const int32_t *text;     /* its tokens, those chosen along the path included */
-    int count;               /* of it before the step: the root is text[count - 1] */
+/* A verified tree: the target's logits and the accepted path. */
+typedef struct specdec__verified {
+    int at;                  /* index of the sequence in the engine */
+    const int32_t *text;     /* its tokens, those of the step included */
+    int count;               /* of them before the step: the root is text[count - 1] */
     const specdec_sampling *sampling;
     const specdec_tree *tree;
     const int32_t *tokens;   /* (tree->n) */
-    const float *logits;     /* (tree->n, vocab); NULL: nobody had to look at any */
+    const float *logits;     /* (tree->n, vocab); NULL: not computed, as all tokens were forced */
     int vocab;
     const specdec__kernels *kernels;
-    const int32_t *path;     /* (length): nodes that were reached, the root first: each has chosen a token */
+    const int32_t *path;     /* (length): the root and the accepted nodes */
     int length;
-    int whole;               /* 0: nodes that were not reached have no logits; others at least those that matter, all
-                                else being -infinity */
-} specdec__judged;
+    int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
+                                can be chosen, the others being -infinity */
+} specdec__verified;
 
-/* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind:
-   a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
+/* A kind of drafter: a row of functions. All but fill may be NULL; the comment's "NULL:" says what that means. Adding a
+   kind: a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. `at` is the index of a
+   sequence in the engine. */
 typedef struct specdec__drafter_kind {
-    size_t source;   /* of its model: a specdec_source, by its place in specdec_config; 0: it needs none */
-    int optional;    /* it can do without that model, too */
-    size_t asked;    /* an int in specdec_config by its place: if that is 0, auto does without this kind; 0: never */
-    int ranks;       /* tokens that it may propose behind a node; 0: any number */
-    int draws;       /* children are drawn from a distribution if a rule of rejection wants that */
-    int size, depth; /* of its trees, when it drafts alone and the caller does not say */
-    /* Takes its state from an arena, which may only count. Or: it has none. */
+    size_t source;   /* offset in specdec_config of the specdec_source of its model; 0: it has no model */
+    int optional;    /* 1: it can draft without that model, too */
+    size_t enabled_by; /* offset in specdec_config of an int: `auto` uses this kind unless that is 0; 0: always */
+    int ranks;       /* children of a node that it may propose; 0: any number */
+    int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
+    int size, depth; /* default size and depth of its trees when it drafts alone */
+    /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
-    /* Proposes a token for each node of proposal->tree, whose levels lie one behind the other. A drafter that costs
-       nothing also chooses the tree and says how probable each node is behind its parent. */
+    /* Proposes a token for each node of proposal->tree, whose levels are stored one behind the other. A drafter without
+       cost also chooses the tree and sets the shares. */
     specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
-    /* Appends what may follow each of proposal->chosen[count], with its shares. The root comes first, alone; a
-       candidate comes once, after its parent. Or: its trees do not grow. */
+    /* Appends children, with shares, to each of proposal->chosen[count]. The root is extended first, alone; each
+       candidate once, after its parent. NULL: its trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
-    /* path (count): which of its candidates were accepted, the root aside. Or: it reads them in the text. */
+    /* path (count): its candidates that were accepted, without the root. NULL: it prefills them later. */
     void (*commit)(specdec__drafter *drafter, specdec__proposal *proposal, const int32_t *path, int count);
-    /* Text number `at`, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
+    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: nothing is stored of it. */
     void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
-    /* Text number `at`, of which nothing is remembered, begins with the first length tokens of text number `of`. Or: it
-       finds out by reading. Numbers behind those of the texts: see keeps. */
+    /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
+       prefills them. Indices from the number of sequences on: see keeps. */
     void (*share)(specdec__drafter *drafter, int at, int of, int length);
-    /* Text number `at` has ended; its place will be another text's. Or: as if it were cut to nothing. */
+    /* The sequence has ended, and its index will be reused. NULL: as truncate to 0. */
     void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
-    /* What a level costs, in steps of the target; a guess until one was timed. Or: nothing: it can always be asked. */
+    /* Estimated cost of a level in plain steps, used until one is timed. NULL: drafting costs nothing. */
     double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
-    /* How many of the first count tokens of text number `at` it has not read. Or: it need not read any. */
+    /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
     int (*behind)(const specdec__drafter *drafter, int at, int count);
-    /* Reads the first count tokens of the proposal's text, so that fewer are left for later. Or: it reads fast. */
+    /* Prefills the first `count` tokens of the proposal's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*read)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
-    /* Whether it can propose behind the first count tokens of text number `at`. Or: always. */
+    /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
     int (*ready)(const specdec__drafter *drafter, int at, int count);
-    /* Hears what the target has read, with its states, those of drafter->taps included. Tokens come in order; some come
-       again. Or: it does not look at states. */
-    specdec_result (*follow)(specdec__drafter *drafter, const specdec__heard *heard, specdec_error *error);
-    /* Of how many tokens of text number `at` it has heard: the next one is needed. Or: it needs the last alone. */
-    int (*heard)(const specdec__drafter *drafter, int at);
-    /* The path to a candidate that was extended was accepted, with it: it becomes the root, what lies behind it stays.
-       Or: nothing can stay. */
+    /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
+       drafter->taps. NULL: it uses no hidden states. */
+    specdec_result (*follow)(specdec__drafter *drafter, const specdec__prefilled *heard, specdec_error *error);
+    /* How many of the sequence's tokens follow has received: it needs the next one. NULL: it needs the last one only.
+       */
+    int (*followed)(const specdec__drafter *drafter, int at);
+    /* The path to an extended candidate was accepted: that becomes the root, and its descendants stay. NULL: no
+       candidate can stay. */
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
-    /* From now on it runs on so many threads of this pool, or fewer. Or: always on the engine's. */
+    /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
     void (*move)(specdec__drafter *drafter, specdec__pool *pool, int threads);
-    /* Text number `at` has count tokens, and a step is made up that may write behind them. Or: it looks when asked. */
-    void (*look)(specdec__drafter *drafter, int at, const int32_t *text, int count, const specdec_sampling *sampling);
-    /* Whether it knows by now what may follow a candidate. Or: it always finds out. */
-    int (*knows)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
-    /* In so many seconds it is thought to know more; 0: that is not known. Or: it finds out. */
+    /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
+    void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
+                    const specdec_sampling *sampling);
+    /* Whether it has the children of a candidate now, without waiting. NULL: always. */
+    int (*can_extend)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
+    /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
     double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
-    /* 1: share and truncate also take the numbers of ended sequences that are kept (room->kept of them): text `views` +
-       i is the i-th. 0: it remembers none of these. */
+    /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them): index `views`
+       + i is the i-th. 0: it stores nothing of them. */
     int keeps;
-    int nextn; /* 1: its model is the block of the target's files that only predicts; 0: see source */
-    /* Sees the logits of the nodes that were verified. Or: it does not look at them. */
-    void (*watch)(specdec__drafter *drafter, const specdec__judged *judged);
+    int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
+    /* Receives the logits of a verified tree. NULL: it does not use them. */
+    void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
 
-/* What a sequence that begins like another one takes over of it; nothing where there is one sequence. */
+/* A drafter's function for sequences that begin alike; NULL where the library has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
+/* A drafter of an engine. */
 struct specdec__drafter {
     const specdec__drafter_kind *kind;
-    specdec_drafting drafting;     /* its name to callers */
-    void *state;                   /* of its kind */
-    const specdec__model *model;   /* of the kind's source; NULL: it needs none */
+    specdec_drafting drafting;     /* its public number */
+    void *state;                   /* private to its kind */
+    const specdec__model *model;   /* NULL: it has none */
     size_t kv_bytes;               /* of its cache */
-    int levels;                    /* that it can guess, the root aside */
-    specdec__taps taps;            /* states that it wants of the target's steps, or none: out (nodes, count, width) */
-    specdec__proposal *proposals;  /* (texts): for this step */
+    int levels;                    /* that it can draft, without the root */
+    specdec__taps taps;            /* hidden states that it needs of the target's steps: (nodes, count, width) */
+    specdec__proposal *proposals;  /* (sequences): for the current step */
 };
 
 /* --- any drafter -------------------------------------------------------------------------------------------------- */
 
-/* The arrays of a tree of at most `size` nodes. */
+/* Takes the arrays of a tree of at most `size` nodes from an arena. */
 static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
 {
     memset(tree, 0, sizeof *tree);
@@ -180,7 +185,7 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
     tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* The arrays of a proposal: `capacity` candidates, of which `size` are verified at most. */
+/* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
 static void specdec__draft_take(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
     specdec__draft_take_tree(&p->tree, capacity, arena);
@@ -194,8 +199,8 @@ static void specdec__draft_take(specdec__proposal *p, int capacity, int size, sp
     p->kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* Before a step: nothing is proposed but the root, the last of count tokens. What a tree holds that stays is not
-   proposed as yet. */
+/* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
+   the last step stay in it, but are not to be verified yet. */
 static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
                                  specdec_rule rule)
 {
@@ -207,34 +212,35 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->kept[0] = 0;
     p->kept_count = 1;
     p->seconds = 0;
-    if (p->stays == count)
+    if (p->valid_at == count)
         return;
-    p->stays = 0;
+    p->valid_at = 0;
     specdec__tree_put(&p->tree, 0, -1, 0);
     p->tokens[0] = text[count - 1];
     p->probability[0] = p->share[0] = 1;
     p->depth[0] = p->chosen[0] = p->extended[0] = 0;
     p->tree.n = 1;
-    p->ran = 0;
+    p->extended_count = 0;
 }
 
-/* The first count candidates shall be verified. */
+/* Marks the first `count` candidates to be verified. */
 static void specdec__draft_keep(specdec__proposal *p, int count)
 {
     for (p->kept_count = 0; p->kept_count < count; p->kept_count++)
         p->kept[p->kept_count] = p->kept_count;
 }
 
-/* The tree that is verified. */
+/* The tree of a sequence that the target verifies. */
 typedef struct specdec__merged {
     specdec_tree tree;
     int32_t *tokens;    /* (capacity) */
     signed char *owner; /* (capacity): which drafter was the first to propose a node; -1: the root */
-    float *worth;       /* (capacity): how probable it is that a node is accepted; never above its parent's */
+    float *worth;       /* (capacity): probability that a node is accepted, at most its parent's */
 } specdec__merged;
 
-/* Merges what the drafters want to have verified of text number `at` into one tree of at most `most` nodes. What an
-   earlier drafter has proposed at a node is not doubled; what one drafter proposes twice there, it has drawn twice. */
+/* Merges the drafters' candidates to be verified into one tree of at most `most` nodes, for sequence `at`. A token that
+   an earlier drafter proposed behind the same node is not added again; one that a drafter proposes twice is, as it was
+   drawn twice. */
 static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
                                  int most)
 {
@@ -272,7 +278,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
     }
 }
 
-/* The candidate that has become a node of the merged tree; -1: none. */
+/* The index of the candidate that is node `node` of the merged tree; -1: none is. */
 static int specdec__draft_candidate(const specdec__proposal *p, int node)
 {
     int k;
@@ -283,7 +289,7 @@ static int specdec__draft_candidate(const specdec__proposal *p, int node)
     return -1;
 }
 
-/* Of a merged tree's guesses, keeps the first `most` that are worth at least `least`. Returns how many these are. */
+/* Keeps of a merged tree the first `most` draft tokens with worth[i] >= least. Returns how many it keeps. */
 static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
                                 int most)
 {
@@ -314,7 +320,7 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
     return kept - 1;
 }
 
-/* Tells a drafter which of its candidates were accepted: those on the path (length, the root first). */
+/* Calls a drafter's commit with its candidates on the accepted path (length, the root first). */
 static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];

@@ -2,9 +2,9 @@
  * >>speculation/draft_assistant: an assistant as a drafter: layers that read the target's own keys and values.
  *
  *
- * Gemma 4's. Of token p and what stands for the target's state behind token p - 1 it makes the logits of token p + 1
- * and what stands for the state behind token p. All its queries, in whatever level, have the position of the root,
- * which is the first that the target has no key of.
+ * Gemma 4's assistants. Input: token p and the target's hidden state behind token p - 1; output: the logits of token p
+ * + 1, and a state that replaces the target's behind token p, for the next level. Queries of all levels have the
+ * position of the root, the first one of which the target has no key.
  * ================================================================================================================== */
 
 #pragma once
@@ -28,14 +28,14 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__draft_assistant {
     specdec__draft_last last;
     const specdec__context *target;
-    float *inner;   /* (1 + tree size, stride of states): what stands for the state behind the root, behind candidates
+    float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
     float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
-    int place, n;   /* of the level under way: where its states go, and how many they are */
-    /* where centroids tell which tokens have logits; else NULL */
+    int place, n;   /* of the current level: index of its first state, and number of states */
+    /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
     float *row;     /* (threads, embedding): a row of the output */
-    specdec_candidate *nearest; /* (tree size, centroids that are looked at): those of rows; -1: none */
+    specdec_candidate *nearest; /* (tree size, nearest centroids): of each row; -1: none */
     specdec__context context;
 } specdec__draft_assistant;
 
@@ -44,7 +44,7 @@ static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
-/* Row i of a level: the target's embedding of a token, and behind it a state. */
+/* Sets row i of a level's input: the target's embedding of a token, and a hidden state. */
 static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int32_t token, const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
@@ -56,7 +56,8 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* The sum of products of two rows (count, a multiple of 8). Canonical: eight partial sums, then in order. */
+/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
+   order. */
 static float specdec__draft_assistant_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
@@ -70,7 +71,7 @@ static float specdec__draft_assistant_product(const float *a, const float *b, in
     return sum;
 }
 
-/* The logits of row i's tokens of its k-th nearest centroid, or none of them any more. */
+/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them to -infinity again. */
 static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
 {
     const specdec__context *c = &m->context;
@@ -93,7 +94,8 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
     }
 }
 
-/* A thread's share of the logits of a level by its logits of centroids, which lie where those of tokens would. */
+/* A thread's part of a level's logits: for the tokens of the nearest centroids, whose logits lie where those of tokens
+   would. */
 static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
@@ -113,7 +115,7 @@ static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thr
             specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
 }
 
-/* A thread's share of the states that a level makes of its last norm, and of logits that centroids choose. */
+/* A thread's part of a level: the states behind its last norm, and the logits of the nearest centroids' tokens. */
 static void specdec__draft_assistant_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
@@ -129,7 +131,7 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
         specdec__draft_assistant_narrow(m, thread);
 }
 
-/* Runs n rows that have been put, behind the text of a proposal; their states get the places from `place` on. */
+/* Runs the n rows of a level behind the tokens of a proposal; their states are stored from index `place` on. */
 static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
                                                      int n, specdec_error *error)
 {
@@ -140,7 +142,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
     int i;
 
     for (i = 0; i < n; i++) {
-        c->tokens[i] = 0; /* its embedding is not looked at */
+        c->tokens[i] = 0; /* its embedding is not used */
         c->parents[i] = -1;
     }
     c->reads = m->reads;
@@ -155,7 +157,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
                : SPECDEC_OK;
 }
 
-/* Nothing can be said before the target has keys: in the trial. */
+/* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
 static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
                                                      specdec_error *error)
 {
@@ -183,7 +185,7 @@ static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const sp
     return specdec__draft_assistant_level(m, p, 1 + from, count, error);
 }
 
-/* The last state, and all keys before the root. */
+/* Whether the target's hidden state before the root and its keys before the root are there. */
 static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].view;
@@ -191,7 +193,7 @@ static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int
     return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
 }
 
-/* Does a model read the keys of this target? */
+/* Checks that an assistant fits the target's keys. */
 static specdec_result specdec__draft_assistant_check(const specdec__model *m, const specdec__model *target,
                                                      specdec_error *error)
 {
@@ -200,7 +202,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || target->mixing.kind || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__mixing_is(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
                              "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
     for (i = 0; i < m->layers; i++) {
@@ -220,7 +222,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     return SPECDEC_OK;
 }
 
-/* What centroids need; without them, rows of a short vocabulary, where that may pay. */
+/* Takes memory for logits by centroids, or else for a short vocabulary, where that may pay. */
 static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
                                           specdec__arena *arena)
 {

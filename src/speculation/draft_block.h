@@ -2,10 +2,11 @@
  * >>speculation/draft_block: blocks of tokens, drafted in one pass, as a drafter: DFlash, DFlash2, DSpark.
  *
  *
- * Layers run over a block, the root and masks behind it, whose tokens see the keys of the whole text and each other.
- * The text's keys are made of the target's states behind each token, as soon as these are heard of; those of a block
- * are given up with it. A row of the block says which token stands at its place: one level of a tree each, by itself
- * (DFlash) or behind the token before it (DSpark, DFlash2), so that second choices are branches.
+ * The layers run over a block: the root, and masks behind it, whose tokens attend to each other and to the keys of the
+ * whole sequence. The sequence's keys are computed from the target's hidden state behind each token, as soon as it is
+ * received; keys of a block are dropped with the block. Each row of the block gives the logits of one level of the
+ * tree, independent of the other levels (DFlash) or behind each token of the level before (DSpark, DFlash2), so that
+ * the tree branches.
  * ================================================================================================================== */
 
 #pragma once
@@ -32,32 +33,33 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_block {
     specdec__levels levels;
-    specdec__view *views; /* (texts, then kept sequences): keys of tokens whose states were heard of */
+    specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
     float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
-    float *rows;          /* (tree size, vocab): logits behind a token; NULL: those of the block do */
-    float *narrow;        /* (output rows): of one of them */
+    float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
+    float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
     float *row;           /* (rank or embedding + rank): a row of a table */
     float *trust;         /* (tree size): of rows */
     specdec_candidate *best; /* (block, candidates): of rows, best first */
     int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of a product under way: what it is of, and how many rows */
+    int place, n;         /* of the current product: index of its row of the block, and number of tokens */
     specdec__context context;
 } specdec__draft_block;
 
-/* Row number i of those that the drafts begin with: its logits. */
+/* The logits of row i of the block, of one level; tokens behind it may still change them
+   (specdec__draft_block_behind). */
 static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
-/* A row of a table of weights becomes floats. */
+/* Dequantises a row of a table of weights. */
 static void specdec__draft_block_look_up(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
 
-/* The row of a table with as many rows as the output, or the vocabulary, that stands for a token; -1: there is none. */
+/* The row of a token in a table that has as many rows as the output or the vocabulary; -1: there is none. */
 static int specdec__draft_block_find(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
 {
     const specdec__model *model = m->context.model;
@@ -82,7 +84,7 @@ static float specdec__draft_block_product(const float *a, const float *b, int co
 
 /* --- DSpark ------------------------------------------------------------------------------------------------------- */
 
-/* A thread's share of what tokens add to rows. */
+/* A thread's part of the products by which DSpark adds to logits what a token contributes to those behind it. */
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -97,7 +99,7 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* How far row i of the block is to be trusted behind a token whose row of markov_in this is. */
+/* DSpark's estimate that row i of the block is right behind a token, whose row of markov_in is `before`. */
 static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
@@ -111,7 +113,7 @@ static float specdec__draft_block_trust(const specdec__draft_block *m, int i, co
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* Row i of the block behind each of tokens[n]. */
+/* DSpark: the logits of row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                   specdec_error *error)
 {
@@ -145,7 +147,7 @@ static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i
 
 /* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
 
-/* A thread's share of what the selector makes of the block's states. */
+/* A thread's part of the products of DFlash2's selector with the block's hidden states. */
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -160,7 +162,7 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* The candidates of n rows of the block. */
+/* DFlash2: the candidates of n rows of the block. */
 static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
@@ -176,7 +178,7 @@ static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n
     return SPECDEC_OK;
 }
 
-/* Row i of the block behind each of tokens[n]: its candidates alone have logits. */
+/* DFlash2: the logits of row i of the block behind each of tokens[n]; all tokens but the row's candidates have none. */
 static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
@@ -214,7 +216,7 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Row i of those that the drafts begin with becomes the rows of what stands behind each of tokens[n]. */
+/* Sets the levels' rows to row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                   specdec_error *error)
 {
@@ -228,7 +230,7 @@ static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the text of a proposal, for as many of its rows as the tree may have levels. */
+/* Runs a block behind the tokens of a proposal, for as many rows as the tree may have levels. */
 static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
                                                 specdec_error *error)
 {
@@ -252,7 +254,7 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
 }
 
-/* In the trial nothing was heard: the block is the whole text. */
+/* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
 static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -299,14 +301,14 @@ static int specdec__draft_block_ready(const specdec__drafter *d, int at, int cou
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-static int specdec__draft_block_heard(const specdec__drafter *d, int at)
+static int specdec__draft_block_followed(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Makes keys of the states that are new. A text some of whose states were missed is not drafted for, until it is
-   cut. */
-static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__heard *heard,
+/* Computes keys of the hidden states that are new. A sequence of which states were missed is not drafted for until it
+   is cut. */
+static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -334,7 +336,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     return result;
 }
 
-/* What rows behind tokens need. */
+/* Takes the memory for rows of logits behind tokens. */
 static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
@@ -413,6 +415,6 @@ static const specdec__drafter_kind specdec__draft_block_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+    specdec__draft_block_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED

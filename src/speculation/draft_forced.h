@@ -10,7 +10,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* The tokens behind the text about which the constraint leaves no choice: a chain that is certain. */
+/* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
 static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     int length = p->count;

@@ -13,19 +13,19 @@
 
 SPECDEC__FOR_SIZE
 
-/* What drafters have in common that need the target's state behind the token before the root, and no cache. Their state
-   begins with this. */
+/* The common part of drafters that need the target's hidden state behind the token before the root, and no cache. Their
+   state begins with it. */
 typedef struct specdec__draft_last {
     specdec__levels levels;
-    int width;    /* of a state */
-    float *state; /* (texts, width): the target's behind a token of each text */
-    int *known;   /* (texts): the number of that token; -1: there is none */
+    int width;    /* of a hidden state */
+    float *state; /* (sequences, width): the target's, behind the last token of each sequence that was run */
+    int *known;   /* (sequences): the index of that token; -1: there is none */
 } specdec__draft_last;
 
 typedef struct specdec__draft_heads {
     specdec__draft_last last;
     specdec__heads heads;
-    float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
+    float *inner; /* (1 + tree size, stride of the heads' states): states of the root, and of candidates in order */
 } specdec__draft_heads;
 
 static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
@@ -50,7 +50,7 @@ static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int l
     memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
 }
 
-/* The state behind the token before the root. */
+/* Whether the target's hidden state behind the token before the root is stored. */
 static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_last *m = (const specdec__draft_last *)d->state;
@@ -58,7 +58,7 @@ static int specdec__draft_last_ready(const specdec__drafter *d, int at, int coun
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__heard *heard,
+static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                  specdec_error *error)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
@@ -71,7 +71,7 @@ static specdec_result specdec__draft_last_follow(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-/* Takes room for the states, and for what levels need. */
+/* Takes the memory for the hidden states, and for levels. */
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
@@ -88,7 +88,7 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
-/* Runs a level whose inputs lie in heads.input, and keeps the states, which get the places from `from` on. */
+/* Runs a level whose inputs are in heads.input, and stores its states from index `from` on. */
 static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int level, const int32_t *tokens, int from,
                                                  int count, specdec_error *error)
 {
@@ -100,7 +100,7 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
     return result;
 }
 
-/* The target's state becomes the input of a level of one row. */
+/* Sets the input of a level of one row to the target's hidden state. */
 static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
 {
     memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
@@ -116,7 +116,7 @@ static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const spec
     return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
 }
 
-/* Heads that do not follow each other say the same behind all candidates of a level. */
+/* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
 static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__proposal *p,
                                                const int32_t *candidates, int from, int count, specdec_error *error)
 {

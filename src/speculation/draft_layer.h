@@ -2,10 +2,10 @@
  * >>speculation/draft_layer: a layer that reads the target's hidden states as a drafter.
  *
  *
- * EAGLE-3, and blocks of the target's own files that predict (MTP). A pair is the target's state behind a token, and
- * the token behind that: the layer predicts the next one. Where pairs begin with the first token, the state before it
- * is zeros. Pairs of the text are run once their states have been heard of, so the cache holds nothing but what a run
- * over the whole text would put there; behind the root, the layer's own states stand for the target's.
+ * EAGLE-3, and NextN blocks in the target's own files (MTP). A pair is the target's hidden state behind a token, and
+ * the next token: from it the layer predicts the token after that. Where pairs begin with the first token, the hidden
+ * state before it is zeros. Pairs of a sequence are run once their hidden states were received, so the cache holds what
+ * a run over the whole sequence would give; behind the root, the layer's own states replace the target's.
  * ================================================================================================================== */
 
 #pragma once
@@ -21,22 +21,22 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STATES 32 /* of a text that are kept: most wait until there is something to draft */
+#define SPECDEC__DRAFT_STATES 32 /* hidden states of a sequence that are stored until their pairs are run, at most */
 
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* pairs that have been run */
+    specdec__view view; /* keys of the pairs that were run */
     float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
                            none, of a kept sequence */
-    int from, count;    /* from <= view.length <= from + count: all pairs whose states were heard of */
+    int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
 } specdec__draft_pairs;
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__draft_pairs *sequences; /* (texts, then kept sequences) */
+    specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
     float *reads;                /* (tree size, specdec__forward_read_stride): such states, where a step reads them as
                                     the target's; NULL: they are its residual stream at once */
-    int lead;                    /* pairs before the first state that the target has */
+    int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
     specdec__context context;
 } specdec__draft_layer;
 
@@ -45,13 +45,13 @@ static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int plac
     return m->inner + (size_t)place * (size_t)m->context.model->embedding;
 }
 
-/* The pair that predicts what follows the last of so many tokens of a text. */
+/* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
 static int specdec__draft_layer_root(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->lead, 0);
 }
 
-/* States are heard of anew, from that of the pair behind those that have been run. */
+/* Stores hidden states anew, beginning with that of the first pair which was not run. */
 static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
@@ -62,8 +62,8 @@ static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec_
     t->count = 1;
 }
 
-/* Keeps the states of count nodes that have just been run, from this place on: the last ones of the step, which had
-   their logits. */
+/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place`
+   on. */
 static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
@@ -76,7 +76,7 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, 
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of a text before number `end`; for the logits of the last, if they are wanted. */
+/* Runs the pairs of a sequence before index `end`; wanted: with the logits of the last one. */
 static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                 int wanted, specdec_error *error)
 {
@@ -88,7 +88,7 @@ static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at,
     return specdec__forward_text(&m->context, &t->view, text + 1 - m->lead, end, m->context.most, &rows, NULL, error);
 }
 
-/* The trial asks before anything was heard: of states of zeros. */
+/* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
 static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -128,7 +128,8 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     return result;
 }
 
-/* The state behind the last token that is left is needed again, unless it is kept. */
+/* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
+   is stored. */
 static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -159,7 +160,7 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
-/* Whether the root's state is kept, and all before it have been heard of. */
+/* Whether the hidden state of the root's pair is stored, and all before it were received. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -169,16 +170,16 @@ static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int cou
     return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
 }
 
-static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
+static int specdec__draft_layer_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
     return m->sequences[at].from + m->sequences[at].count - m->lead;
 }
 
-/* Forgets states of pairs that have been run, but the last of them; if there is none, all are run first whose tokens
-   are known. */
-static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__heard *heard,
+/* Makes room for states: drops those of pairs that were run, except the last. If there are none, runs all pairs whose
+   tokens are known first. */
+static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[heard->at];
@@ -197,8 +198,8 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
     return SPECDEC_OK;
 }
 
-/* Keeps the states that are new. A text some of whose states were missed is not drafted for, until it is cut. */
-static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__heard *heard,
+/* Stores the hidden states that are new. A sequence of which states were missed is not drafted for until it is cut. */
+static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__prefilled *heard,
                                                   specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -224,7 +225,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
     return SPECDEC_OK;
 }
 
-/* Does a model read the states of this target? */
+/* Checks that a model uses hidden states of this target. */
 static specdec_result specdec__draft_layer_check(const specdec__model *m, const specdec__model *target,
                                                  specdec_error *error)
 {
@@ -262,7 +263,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->lead = model->reads.joined;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * ((int)size + m->lead); /* a tree lies behind every text, until that is drafted for
+    room.nodes += room.views * ((int)size + m->lead); /* a tree is stored behind each sequence until it is drafted for
                                                              again */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
@@ -295,12 +296,12 @@ static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
 
 static const specdec__drafter_kind specdec__draft_mtp_kind = {
     0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
     NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
+    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
 
 SPECDEC__FOR_SPEED

@@ -16,21 +16,21 @@
 
 SPECDEC__FOR_SIZE
 
-/* A model reads no text that is longer than what it was trained on: of a longer one its first tokens and the last ones,
-   as if nothing were between them. The attention sinks of StreamingLLM (Xiao et al. 2024, arXiv 2309.17453); the last
-   ones are read anew, half a window at a time, so each has the place that it has in the window. */
-#define SPECDEC__DRAFT_SINKS 16
+/* The draft model's cache holds no more tokens than it was trained with. Of a longer sequence it holds the first tokens
+   (the attention sinks of StreamingLLM: Xiao et al. 2024, arXiv 2309.17453) and the last ones, as if they followed each
+   other. When the window is full, its second half is prefilled again, at new positions. */
+#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
 
 typedef struct specdec__draft_model {
     specdec__levels levels;
-    specdec__view *views; /* (texts, then kept sequences) */
-    int *skipped;         /* (the same): tokens of the text between the sinks and those behind them */
+    specdec__view *views; /* (sequences, then kept ones) */
+    int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
     specdec__context context;
-    int window;           /* tokens that it reads, at most */
+    int window;           /* tokens of a sequence in the cache, at most */
     int threads;          /* that it has buffers for */
 } specdec__draft_model;
 
-/* Leaves out so many more tokens behind the sinks that the first count tokens of a text fit the window. */
+/* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
 static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
@@ -41,7 +41,8 @@ static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count
     specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
 }
 
-/* Runs the first count tokens of a text, those that it reads, through the model. wanted: the last one's logits. */
+/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last
+   one. */
 static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at, const int32_t *text, int count,
                                                 int wanted, specdec_error *error)
 {
@@ -58,7 +59,7 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
                   : specdec__forward_text(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
-/* Runs committed text through the draft model, so that its cache holds all of it that fits. */
+/* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
 static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -93,21 +94,22 @@ static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *
     specdec__view_commit(&m->views[p->at], &m->context.kv, kept, i);
 }
 
-/* Adds a number to path[n], rising. */
-static void specdec__draft_insert(int *path, int n, int number)
+/* Inserts a number into path[n], rising. */
+static void specdec__draft_insert_number(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
     path[n] = number;
 }
 
-/* Nodes that nobody wants any more keep their numbers and places until half of these are taken. */
+/* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
+   all slots are taken, then they are dropped. */
 static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     int32_t *nodes = specdec__draft_nodes(&m->levels, p);
-    const int count = p->depth[root], all = 2 * (p->ran - count) <= c->most;
+    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->most;
     int at, i, stay = all ? -1 : 0;
 
     for (at = root; at > 0; at = p->tree.parents[at])
@@ -115,11 +117,11 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     specdec__levels_reroot(&m->levels, p, root);
     for (i = 1; i < p->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
     for (i = 1; i < p->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);
-    p->ran = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->ran);
+    p->extended_count = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->extended_count);
 }
 
 static void specdec__draft_model_move(specdec__drafter *d, specdec__pool *pool, int threads)
@@ -174,7 +176,8 @@ static specdec_result specdec__draft_model_read(specdec__drafter *d, specdec__pr
     return specdec__draft_model_text(m, p->at, p->text, count, 0, error);
 }
 
-/* Tokens of text that it may read: as it was trained, less a tree. Texts no longer than that it reads whole. */
+/* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
+   that is not longer is held whole. */
 static int specdec__draft_model_window(const specdec__model *model, const specdec__draft_setup *setup)
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
@@ -205,7 +208,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     places = room.views + room.kept;
     room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
     room.tree = room.most;
-    room.nodes += room.views * room.most; /* a tree may lie behind every text until that is drafted for again */
+    room.nodes += room.views * room.most; /* a tree may be stored behind each sequence until its next one */
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);

@@ -13,7 +13,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Leaves out of a tree that was proposed what a constraint forbids, and what lies behind that. */
+/* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
 static void specdec__draft_ngram_obey(specdec__proposal *p)
 {
     int32_t now[SPECDEC__MAX_TREE];
@@ -36,7 +36,7 @@ static void specdec__draft_ngram_obey(specdec__proposal *p)
     p->tree.n = n;
 }
 
-/* The likeliest continuations of the text by what it and the others hold already. */
+/* Proposes the most probable continuations of the sequence, by n-grams of all sequences. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -59,7 +59,7 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     return result;
 }
 
-/* Learns from a token that was chosen behind text[length] how much each source can be trusted. */
+/* Updates the trust in each source of n-grams from a token that was chosen behind text[length]. */
 static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_reader *reader,
                                        specdec__ngram_place *place, const int32_t *text, int length)
 {
@@ -70,17 +70,17 @@ static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_rea
     reader->streak_at = length + 1;
 }
 
-/* Keeps what the target found likely at a node, if that was computed. */
+/* Stores the target's most probable tokens at a node, if its logits were computed. */
 static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
-                                         const specdec__judged *j, int node)
+                                         const specdec__verified *j, int node)
 {
     if (j->logits)
         specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
                               j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
-/* Learns from the tokens that were chosen, and keeps what the target found likely behind every node, reached or not. */
-static void specdec__draft_ngram_watch(specdec__drafter *d, const specdec__judged *j)
+/* Learns from the tokens of a step, and stores the target's most probable tokens behind every node, accepted or not. */
+static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
@@ -152,7 +152,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
 }
 
-/* By what a file of what was seen is known to be for this vocabulary: a hash of its tokens' texts. */
+/* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
 static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
 {
     uint64_t hash = SPECDEC__HASH;
@@ -170,6 +170,6 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
     SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_watch};
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_see_logits};
 
 SPECDEC__FOR_SPEED

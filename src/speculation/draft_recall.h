@@ -2,9 +2,9 @@
  * >>speculation/draft_recall: two levels: the target with a small cache, for which another drafter drafts.
  *
  *
- * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
- * them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
- * level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it.
+ * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache draft a chain; a draft
+ * model with a short window, or n-grams, draft trees that this small cache verifies (the first level). Both levels use
+ * the same noise, so the chain is what the small cache alone would decode: a draw from its distribution.
  * ================================================================================================================== */
 
 #pragma once
@@ -24,20 +24,20 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
-#define SPECDEC__RECALL_WINDOW 256 /* tokens of text that its draft model reads */
-#define SPECDEC__RECALL_SHARE 8    /* of the context, that is kept if the caller does not say */
-#define SPECDEC__RECALL_LEAST 64   /* tokens that are kept then */
+#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the first level's draft model uses */
+#define SPECDEC__RECALL_SHARE 8    /* the small cache holds the context's tokens divided by this, by default */
+#define SPECDEC__RECALL_LEAST 64   /* tokens of the small cache by default, at least */
 
 typedef struct specdec__draft_recall {
     specdec__levels levels;
     specdec__retrieval cache;
     specdec__drafter inner;    /* drafts for the small cache */
-    specdec__proposal p;       /* with this, for one text after the other */
+    specdec__proposal p;       /* of `inner`, for one sequence after the other */
     specdec_sampling sampling; /* of the first level */
-    int nodes;                 /* of its trees */
+    int nodes;                 /* of the first level's trees */
 } specdec__draft_recall;
 
-/* The first n nodes of the best tree of 8 for a middling acceptance. */
+/* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
 static void specdec__draft_recall_tree(specdec_tree *tree, int n)
 {
     static const signed char parents[SPECDEC__RECALL_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
@@ -47,8 +47,8 @@ static void specdec__draft_recall_tree(specdec_tree *tree, int n)
         specdec__tree_put(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* What the first level's drafter proposes behind a chain of so many tokens becomes a step of the small cache, as far as
-   the chain has places behind it. */
+/* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
+   deeper than the chain may still grow. */
 static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__proposal *p, int done,
                                                 specdec_error *error)
 {
@@ -61,7 +61,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->at = p->at;
     q->levels = p->tree.n - 1 - done;
     q->most = m->nodes;
-    q->stays = 0;
+    q->valid_at = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
     q->constrained = p->constrained;
     if (m->inner.kind->cost)
@@ -79,7 +79,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     return specdec__forward(c, &batch, error);
 }
 
-/* Walks the first level's tree: each token that the small cache chooses is the next of the chain, of which *done are
+/* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
    there. */
 static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__proposal *p, int *done)
 {
@@ -165,7 +165,7 @@ static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t
         m->inner.kind->truncate(&m->inner, at, text, 0);
 }
 
-/* A level is a step of the target with few keys, for two tokens or so. */
+/* The cost of a level: a step of the target with few keys, for about two tokens. */
 static double specdec__draft_recall_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -179,7 +179,7 @@ static int specdec__draft_recall_ready(const specdec__drafter *d, int at, int co
     return specdec__retrieve_pays(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* The drafter of the first level: the draft model, if there is one, else n-grams. */
+/* Makes the drafter of the first level: the draft model if the configuration has one, else n-grams. */
 static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, const specdec__drafter *d,
                                                   const specdec__draft_setup *setup, specdec__arena *arena,
                                                   specdec_error *error)
@@ -217,7 +217,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
-    if (target->model->mixing.kind)
+    if (specdec__mixing_is(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)

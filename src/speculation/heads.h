@@ -13,7 +13,7 @@
 #include "../forward/rows.h"
 #include "../forward/step.h"
 
-/* A file of heads with what a level of a tree needs. */
+/* A file of heads, with the buffers of a level of a tree. */
 typedef struct specdec__heads {
     float blend;              /* by how much a row of the table counts */
     float *input;             /* (most, stride of the wider): what a level reads */
@@ -29,7 +29,7 @@ typedef struct specdec__heads {
 
 SPECDEC__FOR_SIZE
 
-/* Tokens that a row of logits is about: all heads have as many. */
+/* Tokens of a row of logits; the same for all heads. */
 static int specdec__heads_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
@@ -59,13 +59,13 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
         h->ones[i] = 1;
 }
 
-/* The width of what a level reads. */
+/* Floats of a row of a level's input. */
 static int specdec__heads_width(const specdec__model *m, int level)
 {
     return level && m->speculator->follow ? m->feed_forward : m->embedding;
 }
 
-/* A thread's rows of products become states. */
+/* A thread's part of turning products into a level's states. */
 static void specdec__heads_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
@@ -121,8 +121,8 @@ static void specdec__heads_worker(void *argument, int thread)
 
 SPECDEC__FOR_SPEED
 
-/* Runs head number `level` on n rows of h->input behind these tokens: states lie in h->inner, logits in h->logits. The
-   input of level 0 is normed first where heads want that. */
+/* Runs head number `level` on n rows of h->input behind tokens[n]: writes states to h->inner, logits to h->logits. The
+   input of level 0 is normalised first where the file says so. */
 static specdec_result specdec__heads_run(specdec__heads *h, int level, const int32_t *tokens, int n,
                                          specdec_error *error)
 {

@@ -19,30 +19,30 @@
 
 SPECDEC__FOR_SIZE
 
-/* What drafters have in common that run something once for each level of a tree. Their state begins with this. */
+/* The common part of drafters that make one run for each level of a tree. Their state begins with it. */
 typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
     specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
-    specdec__context *context; /* what runs */
-    const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
+    specdec__context *context; /* of the drafter's model */
+    const int32_t *ids; /* (id_count): the tokens of a row of logits; NULL: all, in order */
     int id_count;
     float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
-    int runs;          /* levels of the tree at hand, but for the root */
-    int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
+    int runs;          /* levels of the current tree that were run, without the root */
+    int32_t *nodes;    /* (sequences, capacity): the index of a candidate among those that were run; -1: not run */
     int capacity;
-    const float *logits; /* rows of what was run last, `stride` floats apart */
+    const float *logits; /* rows of the last run, `stride` floats apart */
     size_t stride;
-    const float *trust;  /* how probable the drafter thinks it that any token of a row comes; NULL: it does not know */
-    /* Makes ready for a text's proposal; row 0 becomes that of the root. */
+    const float *trust;  /* of each row: the drafter's probability that the row is right; NULL: it has none */
+    /* Begins a tree for a proposal; row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
-    /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
+    /* Runs candidates[count] of one level, which get the indices from `from` on; row i is that of candidates[i]. */
     specdec_result (*run)(specdec__drafter *drafter, const specdec__proposal *proposal, const int32_t *candidates,
                           int from, int count, specdec_error *error);
 } specdec__levels;
 
-/* A row of logits (vocab) that is sampled from, behind text (count), without what may not follow there. */
+/* Prepares a row of logits (vocab) for sampling behind text (count), without the tokens that the constraint forbids. */
 static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits, int vocab,
                                  const int32_t *text, int count)
 {
@@ -57,7 +57,7 @@ static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
-/* The k best tokens at a position by logits (vocab), best first. */
+/* The k best tokens of a row of logits (vocab), best first, forbidden ones included. */
 static int specdec__choose_any(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *text,
                                int count, int k, specdec_candidate *best)
 {
@@ -70,8 +70,8 @@ static int specdec__choose_any(const specdec__chooser *chooser, const float *log
     return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
 }
 
-/* The same, of those that may follow: where all tokens are candidates, the best ones are asked about one by one; else,
-   or where too few of these may follow, the mask comes first, as filters choose among what it leaves. */
+/* The k best tokens of a row that the constraint allows. The best tokens are checked one by one, unless samplers cut
+   the list of candidates, or too few of those tokens are allowed: then the row is masked first. */
 static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
                                    const int32_t *text, int count, int k, specdec_candidate *best)
 {
@@ -102,8 +102,8 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
     return specdec__min_int(found, i);
 }
 
-/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
-   first is what plain decoding writes. */
+/* The k best tokens of a row of logits (vocab), best first, behind recent (recent_count). The first one is the token of
+   plain decoding. */
 static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
                            int recent_count, int k, specdec_candidate *best)
 {
@@ -112,8 +112,8 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
                : specdec__choose_any(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
-/* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and
-   path. */
+/* Writes the tokens on the path from the root (excluded) to a node behind the sequence. Returns the length of sequence
+   and path. */
 static int specdec__draft_path(const specdec__proposal *p, int node)
 {
     int length = p->count + p->depth[node], at;
@@ -128,7 +128,7 @@ SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const sp
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
 }
 
-/* The place of a candidate's parent: 0: it is the root; else 1 + where it is among what was run. */
+/* The index of a candidate's parent among the rows that were run: 0: the root; else 1 + its node. */
 SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
 {
     const int parent = p->tree.parents[candidate];
@@ -136,7 +136,7 @@ SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec
     return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
 }
 
-/* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
+/* Row i of the last run, with logits for all tokens; those that a short vocabulary lacks have -infinity. */
 static const float *specdec__draft_row(const specdec__levels *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
@@ -150,7 +150,7 @@ static const float *specdec__draft_row(const specdec__levels *m, int i)
     return m->whole;
 }
 
-/* The noise that children of so many ranks are drawn with when a rule of rejection decides: not the target's. */
+/* The seed by which `rank` children are drawn for a rule of rejection. It differs from the target's. */
 static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
@@ -158,8 +158,8 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
     return rule == SPECDEC_RULE_SEQUOIA ? seed : seed + (uint64_t)rank * 0x9e3779b97f4a7c15u;
 }
 
-/* Draws count children for a rejection rule, and notes the distribution they come from. Without replacement, tokens
-   whose share is 0 are left out: they are no draws from it. Returns how many there are. */
+/* Draws `count` children of a node for a rule of rejection, and stores the distribution that they were drawn from.
+   Without replacement, tokens of probability 0 are left out. Returns how many there are. */
 static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
@@ -182,7 +182,7 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
     return count;
 }
 
-/* The most probable tokens of the draft, penalties included; for the rule that lets the target draw for itself. */
+/* The draft's most probable tokens, penalties included: the children for top-k verification. */
 static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal *p, const float *logits,
                                     int length, int count, specdec_candidate *best)
 {
@@ -198,8 +198,8 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal 
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* The tokens that become children of a node, as the rule wants them; length: of the text up to there. Returns how many
-   there are. */
+/* The tokens that become children of a node under the proposal's rule. length: of the sequence and the path. Returns
+   how many there are. */
 static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
@@ -209,7 +209,7 @@ static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, i
                                          : specdec__draft_draw(m, p, node, logits, length, count, best);
 }
 
-/* Chooses the children of a node from a row of what was run. */
+/* Chooses the children of a node from row `at` of the last run. */
 static void specdec__draft_children(specdec__levels *m, const specdec__proposal *p, int node, int at)
 {
     const specdec_tree *tree = &p->tree;
@@ -224,8 +224,8 @@ static void specdec__draft_children(specdec__levels *m, const specdec__proposal 
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* Appends the best tokens behind a node, with their shares of exp(logit), noise included: what the target's noise will
-   choose from, too. Not for rules that ask for children of a certain distribution. */
+/* Appends the best tokens of a row behind a node, with their shares of exp(logit), including the noise by which the
+   target will choose. Not for rules that need children of a certain distribution. */
 static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int node, int row)
 {
     specdec_candidate best[SPECDEC__OFFERS];
@@ -254,7 +254,7 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
     }
 }
 
-/* Runs candidates, which get the places from `from` on. */
+/* Runs candidates behind their paths; their rows get the indices from `from` on. */
 static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__proposal *p, const int32_t *candidates,
                                          int from, int count, specdec_error *error)
 {
@@ -277,7 +277,7 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     return result;
 }
 
-/* A tree is begun: with which rows of the output matrix it is drafted. */
+/* Begins a tree: chooses whether it is drafted with the short vocabulary or with all rows of the output matrix. */
 static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
 {
     specdec__short *s = m->own;
@@ -285,7 +285,7 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
     specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
     s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose(s, 4 * p->patience);
+    specdec__short_choose(s, 4 * p->wait_seconds);
     if (s->on)
         specdec__short_copy(s);
     m->ids = s->on ? s->ids : NULL;
@@ -294,7 +294,7 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
     m->stride = (size_t)m->context->output->rows;
 }
 
-/* Row 0 becomes the root's, and nothing else has been run. */
+/* Begins a tree: row 0 becomes the root's, and no other node has been run. */
 static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
@@ -307,7 +307,7 @@ static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__pr
     return m->begin(d, p, error);
 }
 
-/* All nodes of a level that have children run together. */
+/* The fill of drafters by levels: all nodes of a level that have children are run together. */
 static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
@@ -334,13 +334,13 @@ static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-/* The root, or all chosen candidates, in one step. */
+/* The extend of drafters by levels: runs the root, or all chosen candidates together. */
 static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec__proposal *p, int count,
                                                    specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
     specdec_result result = p->chosen[0] == 0 ? specdec__draft_root(d, p, error)
-                                              : specdec__draft_run(d, p, p->chosen, p->ran, count, error);
+                                              : specdec__draft_run(d, p, p->chosen, p->extended_count, count, error);
     int i;
 
     for (i = 0; !result && i < count; i++) {
@@ -350,7 +350,8 @@ static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec_
     return result;
 }
 
-/* A candidate becomes the root: of the others those that descend from it stay. p->place[i]: what candidate i is now. */
+/* Makes a candidate the root, and drops all that do not descend from it. p->place[i]: the new index of candidate i; -1:
+   dropped. */
 static void specdec__draft_reroot(specdec__proposal *p, int root)
 {
     int32_t *now = p->place;
@@ -375,7 +376,7 @@ static void specdec__draft_reroot(specdec__proposal *p, int root)
     p->tree.n = n;
 }
 
-/* The same for candidates that are nodes of a drafter's context. */
+/* As specdec__draft_reroot, for candidates that are nodes of a drafter's context. */
 static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int root)
 {
     int32_t *nodes = specdec__draft_nodes(m, p);
@@ -389,7 +390,7 @@ static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int
     nodes[0] = -1;
 }
 
-/* Candidates become nodes of a drafter's context, from number `from` on. */
+/* Makes candidates nodes of a drafter's context, from number `from` on. */
 static void specdec__levels_put(const specdec__levels *m, specdec__context *c, const specdec__proposal *p,
                                 const int32_t *candidates, int from, int count)
 {
@@ -403,7 +404,7 @@ static void specdec__levels_put(const specdec__levels *m, specdec__context *c, c
     }
 }
 
-/* Refuses a model of another vocabulary than the target's. */
+/* Checks that a model has the target's vocabulary. */
 static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
                                                  specdec_error *error)
 {
@@ -416,7 +417,7 @@ static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, cons
                          different);
 }
 
-/* Takes what a drafter of a model needs for all that. */
+/* Takes the memory of a drafter by levels. */
 static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
@@ -440,13 +441,13 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
 }
 
-/* What a level reads, in bytes of weights, with all rows of the output matrix. */
+/* Bytes of weights that a level uses, with all rows of the output matrix. */
 static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
 
-/* The same in levels of the target; less where there is a short vocabulary. */
+/* The cost of a level in plain steps, by bytes of weights; less with a short vocabulary. */
 static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
 {
     const specdec__levels *m = (const specdec__levels *)d->state;
@@ -457,7 +458,7 @@ static double specdec__levels_cost(const specdec__drafter *d, const specdec__mod
     return bytes / (double)target->weight_bytes;
 }
 
-/* Takes a short vocabulary for a drafter that runs a context, where that may pay, or was asked for. */
+/* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
 static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
                                        specdec__arena *arena)
 {

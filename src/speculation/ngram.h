@@ -13,18 +13,18 @@
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
 #define SPECDEC__NGRAM_WIDTH       16  /* continuations considered a node, and a context */
-#define SPECDEC__NGRAM_LIST        64  /* those of all contexts together */
-#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_LIST        64  /* continuations of all contexts together */
+#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context that are compared, newest first */
 #define SPECDEC__NGRAM_ROWS        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
 #define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_LATER       5   /* of these: longer contexts offer other tokens */
-#define SPECDEC__NGRAM_STREAKS     3     /* a source is trusted more, the more tokens in a row were foreseen */
-#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count */
-#define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
-#define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
+#define SPECDEC__NGRAM_LATER       5   /* the kind: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_STREAKS     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count, at most; older ones lose weight */
+#define SPECDEC__NGRAM_END        (-1) /* in place of a token: the end of a sequence */
 
-/* A run of tokens that occurs in the texts. Indices of runs; -1: none. Run 0 is the empty one. */
+/* A run of tokens that occurs in sequences. parent, suffix, child and chain are indices of runs; -1: none. Run 0 is
+   empty. */
 typedef struct specdec__ngram_run {
     int32_t token;  /* its last token */
     int32_t parent; /* the run without its last token */
@@ -38,33 +38,34 @@ typedef struct specdec__ngram_run {
     int32_t chain; /* next in the hash bucket */
 } specdec__ngram_run;
 
-/* A node that the tree may get. */
+/* A node that may be added to the tree. */
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
     int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
-    int32_t streak; /* of likeliest tokens that the path ends with */
-    int32_t order; /* of making; settles equal probabilities */
+    int32_t streak; /* tokens at the path's end that were each the most probable one */
+    int32_t order; /* a serial number; of equal probabilities the lower one comes first */
 } specdec__ngram_offer;
 
-/* How often a source was right, of how many times that it was asked. Sources are the root's row (0), contexts of so
-   many tokens, and rows behind contexts of one token and of more. Evidence: the context had one continuation, once,
-   twice, or more often; several, of which one has at least half; several others; longer contexts offer other tokens.
-   Streaks: of the tokens before, none, the last one to three or more were what had been thought likeliest. */
+/* How often a source of continuations was right, and how often it was asked. Sources: the target's row in the root's
+   place (0), contexts by their length, and rows behind contexts of one token, and of more. Counts are separate by
+   evidence: the context has one continuation, seen once, twice, or more often; several, of which one has at least half;
+   several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
+   each the source list's most probable one. */
 typedef struct specdec__ngram_trust {
     float right, tried;
 } specdec__ngram_trust;
 
-/* Where a continuation is looked for: behind a path. */
+/* A path behind which continuations are searched. */
 typedef struct specdec__ngram_place {
-    int32_t run; /* the longest run that the path ends with, and that may be continued */
-    int streak;  /* tokens in a row, up to here, that had been thought likeliest */
-    int root;    /* 1: behind the text's last token */
+    int32_t run; /* the longest run at the path's end that can be continued */
+    int streak;  /* tokens at the path's end that were each the most probable one */
+    int root;    /* 1: the path is the root alone */
     int known;   /* tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
 } specdec__ngram_place;
 
-/* Tokens that may follow, by the source of each: those of a stage add up to a share of 1, if all are listed. */
+/* A list of continuations. The shares of one stage, the tokens of one source, add up to 1 if all are listed. */
 typedef struct specdec__ngram_item {
     int32_t token;
     float share, probability;
@@ -77,53 +78,53 @@ typedef struct specdec__ngram_list {
         int end; /* in items */
     } stages[SPECDEC__NGRAM_SOURCES];
     int count, stage_count;
-    int streak; /* which trust counts */
+    int streak; /* the index of the streak in the counts of trust */
 } specdec__ngram_list;
 
-/* What a tree shall be like. */
+/* The limits of a tree. */
 typedef struct specdec__ngram_wish {
     int n, d;      /* nodes and levels, at most */
-    float least;   /* nodes are likelier than that */
-    int coupled;   /* the target chooses with noise, by this seed */
+    float least;   /* nodes are more probable than this */
+    int coupled;   /* 1: the target chooses with noise, of the seed */
     uint64_t seed;
 } specdec__ngram_wish;
 
-/* A live text's place in the index, which counts text[from .. length). An empty place is free for the next text. */
+/* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's: what was counted stays as it is until it is taken back */
+    const int32_t *text; /* the caller's; counted tokens must not change until they are removed */
     int from, length;
-    int streak, streak_at; /* tokens in a row that had been thought likeliest, where the text was so long */
-    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run that is the text's last k tokens */
+    int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
+    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
 } specdec__ngram_reader;
 
 /* How large an index is. */
 typedef struct specdec__ngram_size {
-    int capacity;  /* runs: a token of text needs up to context + 1, of 40 bytes and a bucket each */
+    int capacity;  /* runs: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
     int context;   /* tokens, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
     int max_nodes; /* of a tree */
-    int readers;   /* live texts */
-    int history;   /* tokens kept of texts that have ended, each text's end taking one more; 0: none */
-    int recycled;  /* contexts for which it is kept what the target found likeliest; 0: none */
+    int readers;   /* live sequences */
+    int history;   /* tokens of ended sequences, each with an end mark that counts as one; 0: none */
+    int recycled;  /* contexts whose most probable tokens by the target are stored; 0: none */
 } specdec__ngram_size;
 
-/* The index. It counts the history and what its readers have, each run as often as it occurs in these. With one text
-   and no history, runs are made and removed in stack order, so a rewind leaves no trace. */
+/* The index. It counts how often each run occurs in the history and in the readers' sequences. With one sequence and no
+   history, runs are added and removed in stack order, so a rewind restores the former state. */
 typedef struct specdec__ngram {
     specdec__ngram_run *runs;       /* [size.capacity] */
     int32_t *buckets;               /* [bucket_count], a power of two */
     specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
     specdec__ngram_reader *readers; /* [size.readers] */
-    int32_t *history;               /* [size.history], a ring: texts, each with SPECDEC__NGRAM_END behind it */
+    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END behind each */
     int count, offer_count, offer_order;
-    int oldest, remembered; /* in history: where it begins, and how much there is */
+    int oldest, remembered; /* of history: the index of the oldest token, and the number of tokens */
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
-    specdec__ngram_reader past;     /* where history is indexed anew */
+    specdec__ngram_reader rebuilder; /* reads the history when the index is rebuilt */
 } specdec__ngram;
 
-/* A reader is to count its text from here. */
+/* Lets a reader count its sequence from index `from` on. */
 static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
 {
     int k;
@@ -148,7 +149,7 @@ static void specdec__ngram_clear(specdec__ngram *index)
     index->count = 1;
 }
 
-/* What is thought of sources before they were asked, worth a few trials. */
+/* Sets the prior of all sources, weighted as a few trials. */
 static void specdec__ngram_begin_trust(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
@@ -170,9 +171,9 @@ static void specdec__ngram_begin_trust(specdec__ngram *index)
         }
 }
 
-/* Takes the index's memory from an arena. One that only counts fills nothing. */
+/* Takes the index's memory from an arena; where the arena only counts, nothing is set. */
 static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena,
-                                                             const specdec__ngram_size *size, specdec_error *error)
+                                             const specdec__ngram_size *size, specdec_error *error)
 {
     const int most = 1 << 28, context = size->context, max_nodes = size->max_nodes;
     int i;
@@ -205,7 +206,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     if (!arena->base)
         return SPECDEC_OK;
     specdec__ngram_clear(index);
-    specdec__ngram_start(&index->past, 0);
+    specdec__ngram_start(&index->rebuilder, 0);
     for (i = 0; i < size->readers; i++)
         specdec__ngram_start(&index->readers[i], 0);
     return SPECDEC_OK;
@@ -231,7 +232,7 @@ static int32_t specdec__ngram_find(const specdec__ngram *index, int32_t parent, 
     return run;
 }
 
-/* The run text[from .. end), or -1. */
+/* The index of the run text[from .. end); -1: it is not in the index. */
 static int32_t specdec__ngram_locate(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
@@ -271,7 +272,7 @@ static void specdec__ngram_pop(specdec__ngram *index)
     }
 }
 
-/* Counts token as what follows a reader's text; there is room. O(context). */
+/* Counts `token` as a continuation of a reader's sequence; there is room. O(context). */
 static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
     int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
@@ -294,7 +295,7 @@ static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *
     reader->length++;
 }
 
-/* Takes one occurrence out of the counts. A caller's changed text may have none. */
+/* Removes one occurrence of a run. A sequence that its caller has changed may have none. */
 static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
 {
     specdec__ngram_run *parent;
@@ -307,7 +308,7 @@ static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
         parent->kinds--;
 }
 
-/* Takes the last token of a reader's text out of the counts: the runs that end with it. */
+/* Removes the occurrences of the runs that end with the last token of a reader's sequence. */
 static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
@@ -317,8 +318,8 @@ static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *
     specdec__ngram_pop(index);
 }
 
-/* Takes the first token of what is counted of a text out of the counts: the runs that begin with it. text[count] is
-   all that is counted, or its first context + 1 tokens. */
+/* Removes the occurrences of the runs that begin with the first token of text[count], which are all counted tokens of a
+   sequence, or the first context + 1 of them. */
 static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
@@ -333,13 +334,13 @@ static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, in
 
 /* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
 
-/* A place in the history, counted from the oldest. */
-SPECDEC__INLINE int32_t *specdec__ngram_past(const specdec__ngram *index, int at)
+/* The token at a place of the history, counted from the oldest. */
+SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Forgets the first `count` places of the history, whose runs are counted no more. */
+/* Drops the oldest `count` tokens of the history, whose runs are not counted any more. */
 static void specdec__ngram_drop(specdec__ngram *index, int count)
 {
     if (count > 0)
@@ -347,7 +348,7 @@ static void specdec__ngram_drop(specdec__ngram *index, int count)
     index->remembered -= count;
 }
 
-/* Makes a token, or the end of a text, the newest of the history. A full one forgets its oldest. Counts nothing. */
+/* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
 static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
 {
     int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
@@ -355,21 +356,21 @@ static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
 
     if (index->remembered == index->size.history) {
         for (; n <= index->size.context && n < index->remembered; n++)
-            if ((first[n] = *specdec__ngram_past(index, n)) == SPECDEC__NGRAM_END)
+            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END)
                 break;
         specdec__ngram_forget(index, first, n);
         specdec__ngram_drop(index, 1);
     }
-    *specdec__ngram_past(index, index->remembered++) = token;
+    *specdec__ngram_history_at(index, index->remembered++) = token;
 }
 
-/* So many tokens have room in half of the runs, whatever they are. */
+/* Tokens whose runs fill half of the index, at most. */
 static int specdec__ngram_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
-/* The most tokens that each reader may keep so that all together keep at most `room`. */
+/* The most tokens that each reader may keep, so that all together keep at most `room`. */
 static int specdec__ngram_share(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
@@ -388,18 +389,19 @@ static int specdec__ngram_share(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts a token of the history, or begins its next text. */
+/* Counts a token of the history, or begins its next sequence. */
 static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END)
-        specdec__ngram_start(&index->past, 0);
+        specdec__ngram_start(&index->rebuilder, 0);
     else
-        specdec__ngram_insert(index, &index->past, token);
+        specdec__ngram_insert(index, &index->rebuilder, token);
 }
 
-/* Makes room: indexes anew the newest tokens of history and live texts, as many as fill at most half of the runs. Half
-   of these tokens, or what the live texts leave, are of the history; live texts share the rest, and each keeps its
-   newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a token. */
+/* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
+   Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
+   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a
+   token. */
 static void specdec__ngram_rebuild(specdec__ngram *index)
 {
     const int budget = specdec__ngram_budget(index);
@@ -413,9 +415,9 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
     share = specdec__ngram_share(index, budget - kept);
     specdec__ngram_drop(index, index->remembered - kept);
     specdec__ngram_clear(index);
-    specdec__ngram_start(&index->past, 0);
+    specdec__ngram_start(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay(index, *specdec__ngram_past(index, i));
+        specdec__ngram_replay(index, *specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
@@ -426,25 +428,25 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
     }
 }
 
-/* Makes room for one more token if there is none. */
+/* Rebuilds the index if it has no room for one more token. */
 SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
         specdec__ngram_rebuild(index);
 }
 
-/* --- texts -------------------------------------------------------------------------------------------------------- */
+/* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-/* Lets an empty reader begin with a text whose first `shared` tokens another text has counted: a fork. Of these only
-   the context of what will follow is counted again. */
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence (a fork), so only
+   their last `context` tokens are used, as context. */
 static void specdec__ngram_begin(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Indexes text[reader->length .. length). When no room is left, the oldest is forgotten. */
+/* Counts text[reader->length .. length). Where there is no room, the oldest tokens are dropped. */
 static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *reader,
-                                                  const int32_t *text, int length)
+                                  const int32_t *text, int length)
 {
     reader->text = text;
     while (reader->length < length) {
@@ -453,11 +455,10 @@ static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *
     }
 }
 
-/* Goes back to text[0 .. length) and takes what this reader counted behind it out of the counts. text still holds the
-   tokens that are taken back; the caller drops them afterwards. O(context ^ 2) a token. To before what is counted: what
-   then is newest is counted anew. */
+/* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
+   holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
 static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *reader,
-                                                  const int32_t *text, int length)
+                                  const int32_t *text, int length)
 {
     int k;
 
@@ -475,10 +476,10 @@ static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *
             length - k >= reader->from ? specdec__ngram_locate(index, text, length - k, length) : -1;
 }
 
-/* The text has ended: what is counted of it goes into the history, or its newest part, if there is less room. The
-   reader is empty afterwards. A text that shall leave nothing is rewound to 0 instead. O(context) a token. */
+/* Ends a sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A sequence
+   that is to leave nothing is rewound to 0 instead. O(context) a token. */
 static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *reader,
-                                               const int32_t *text)
+                               const int32_t *text)
 {
     const int room = specdec__max_int(index->size.history - 1, 0), length = reader->length;
     int at;
@@ -495,7 +496,7 @@ static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *rea
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and ever was; 0 when none is. */
+/* The longest suffix of a run that is short enough to be continued and has a continuation; 0: none has. */
 static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
@@ -503,7 +504,7 @@ static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that may be continued, once token has followed `run`; 0 when none is. */
+/* The longest run that can be continued once `token` has followed `run`; 0: none can. */
 static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
@@ -513,7 +514,7 @@ static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int
     return specdec__ngram_settle(index, next);
 }
 
-/* Where a list knows this token, or -1. */
+/* The index of a token in a list; -1: it is not listed. */
 static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
@@ -523,8 +524,8 @@ static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
     return at;
 }
 
-/* Puts a token that no stage before this one has into the list's newest stage, which begins at `from`, heaviest first,
-   as far as it is among the SPECDEC__NGRAM_WIDTH heaviest there. */
+/* Inserts a token into the list's newest stage, which begins at `from`, unless an earlier stage has it; a stage keeps
+   its SPECDEC__NGRAM_WIDTH heaviest tokens, heaviest first. */
 static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
@@ -542,7 +543,8 @@ static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t tok
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage, whose weights, with those that are not listed, add up to sum: they become shares. */
+/* Ends a list's newest stage: weights become shares. sum: all weights of the stage, those of tokens that are not listed
+   included. */
 static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
@@ -555,7 +557,7 @@ static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum,
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Lists the tokens that followed a run as a stage, but for those that followed longer ones. */
+/* Adds a stage: the tokens that followed a run, without those that are listed already. */
 static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
@@ -582,7 +584,8 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
     specdec__ngram_close(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Lists what the target found likeliest as a stage, but for what is listed already, and one token more. */
+/* Adds a stage: the target's most probable tokens of a row, without those that are listed already and without the token
+   `but`. */
 static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
                                     specdec__ngram_trust *trust)
 {
@@ -600,9 +603,10 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
     specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
 }
 
-/* Lists what may follow a path in stages: after the longest context, what only the next shorter one adds, and so on;
-   what the target found likeliest there; behind the root, what it found likely in the root's place (LogitSpec, arXiv
-   2507.01449). Each stage gets its part of what those before it have left, by how often it was right so far. */
+/* Lists the tokens that may follow a path, in stages: those behind the longest context, those that only the next
+   shorter context adds, and so on; the target's most probable tokens there; behind the root, those in the root's place
+   (LogitSpec, arXiv 2507.01449). Each stage gets a part of what the stages before have left, by how often it was right
+   so far. */
 static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, const specdec__ngram_place *place)
 {
     const specdec__recycling *r = &index->recycling;
@@ -634,8 +638,7 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
     }
 }
 
-/* Learns from the token that followed a path by how much stages can be trusted. Returns whether it was thought the
-   likeliest. */
+/* Updates the trust in all stages by the token that followed a path. Returns 1 if it was the most probable token. */
 static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
@@ -659,9 +662,9 @@ static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_plac
     return at >= 0 && at == best;
 }
 
-/* Tokens that noise lifts are more probable than others, where the target chooses with the same noise. It lifts a
-   token's odds by the root of what it would lift them by, were the list's probabilities the target's own. What is not
-   listed is lifted by the root of what is usual. noise: the position's row of noise. */
+/* Raises the shares of tokens with much noise, where the target chooses with the same noise: a token's odds are
+   multiplied by the root of the factor that would be exact if the shares were the target's probabilities; tokens that
+   are not listed by the root of the usual factor. noise: the position's row of noise. */
 static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
@@ -689,7 +692,7 @@ SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram
 #define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
 
-/* Puts an offer on the heap. */
+/* Adds an offer to the heap. */
 static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offer)
 {
     int at = index->offer_count++;
@@ -700,7 +703,7 @@ static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offe
     index->offers[at] = offer;
 }
 
-/* Takes the best offer off the heap. */
+/* Removes the best offer from the heap. */
 static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
 {
     specdec__ngram_offer best = index->offers[0];
@@ -710,8 +713,8 @@ static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
     return best;
 }
 
-/* Offers the likeliest of a list behind a node, SPECDEC__NGRAM_WIDTH of them at most, where they are likelier than
-   least. */
+/* Adds offers behind a node: the most probable tokens of a list, at most SPECDEC__NGRAM_WIDTH, that are more probable
+   than `least`. */
 static void specdec__ngram_offer_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
                                       specdec__ngram_list *list, float least)
 {
@@ -737,8 +740,8 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
     }
 }
 
-/* The place behind a node: of a tree behind text[length], which ends with the root. Its run and streak are the
-   caller's. */
+/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the
+   caller. */
 static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
                                 const int32_t *text, int length)
 {
@@ -752,7 +755,7 @@ static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree 
     place->known = n;
 }
 
-/* The longest run that a reader's text ends with, and that may be continued. */
+/* The longest run that a reader's sequence ends with and that can be continued. */
 static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
@@ -762,10 +765,10 @@ static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec
     return specdec__ngram_settle(index, reader->active[k]);
 }
 
-/* Grows the tree of the at most wish->n likeliest continuations of a reader's text (root included, which stands for its
-   last token), of at most wish->d levels, each likelier than wish->least. tokens[n] and probability[n] (of the path
-   from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro et al. 2024, arXiv
-   2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, with the root (the
+   sequence's last token), and wish->d levels, all more probable than wish->least. tokens[n]: of the nodes, tokens[0]
+   being set by the caller; probability[n]: estimated, of the path from the root. SuffixDecoding (Oliaro et al. 2024,
+   arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
                                              specdec_tree *tree, int32_t *tokens, float *probability,
                                              const specdec__ngram_wish *wish, specdec_error *error)

@@ -17,52 +17,52 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_ANEW 2 /* guesses of a chain after which chunks are chosen anew (docs/measured.md) */
+#define SPECDEC__RETRIEVE_ANEW 2 /* draft tokens of a chain after which chunks are chosen again (docs/measured.md) */
 
-/* A text as the small cache holds it. */
+/* The part of a sequence that the small cache holds. */
 typedef struct specdec__retrieved {
-    specdec__view view;  /* first the chunks, then tokens of the text from number `from` on */
-    int from;            /* 0: the small cache holds nothing of it */
-    int exact;           /* of those tokens, how many are copies; what lies behind them was computed here */
+    specdec__view view;  /* first the chunks, then the sequence's tokens from index `from` on */
+    int from;            /* 0: the small cache holds nothing of the sequence */
+    int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
 } specdec__retrieved;
 
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences;  /* (texts) */
+    specdec__retrieved *sequences;  /* (sequences) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
-    int recent, most;           /* tokens behind them: so many at first, and at most */
-    float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
+    int recent, most;           /* tokens behind the chunks: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): of chunks, and their parts from four queries */
     specdec_candidate *chosen;  /* (threads, chunks) */
-    int few;                    /* dimensions by which keys are scored; 0: all, as keys are tiles */
+    int few;                    /* dimensions used for scores; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
     int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
-    int candidates;             /* chunks of a text, at most; a multiple of 16 */
-    /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
+    int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
+    /* Computes the score of each chunk before `begun` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
-    const specdec__view *whole; /* the text at work in the target's cache */
-    const specdec__view *view;  /* and in the small one */
-    int begun;                  /* chunks of it to choose from */
-    int anew;                   /* token number from which on chunks are to be chosen anew */
+    const specdec__view *whole; /* the current sequence in the target's cache */
+    const specdec__view *view;  /* the current sequence in the small cache */
+    int begun;                  /* chunks of the current sequence to choose from */
+    int anew;                   /* index of the token from which on chunks are chosen again */
     specdec__context context;   /* the target's, but for the cache and the logits */
 } specdec__retrieval;
 
-/* Whether a text of so many committed tokens is long enough for chunks to be left out. */
+/* Whether a sequence of `committed` tokens is long enough for chunks to be left out. */
 static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
-/* The small cache holds nothing of a text any more. */
+/* Drops what the small cache holds of a sequence. */
 static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
     r->sequences[at].from = 0;
 }
 
-/* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
-   small cache's from number `to` on. */
+/* Copies keys and values of a layer's kv head: tokens [from, from + count), at most 64, of the current sequence to the
+   small cache's tokens from `to` on. */
 static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
@@ -82,7 +82,7 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
     }
 }
 
-/* How many dimensions of keys of so many are looked at; 0: all of them, as they are tiles. */
+/* How many of `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
 static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
 {
     return r->few ? specdec__max_int(dim / 4, 16) : 0;
@@ -107,7 +107,7 @@ static void specdec__retrieve_dimensions(const specdec__context *c, const specde
                            r->largest + (size_t)thread * (size_t)r->few);
 }
 
-/* What up to four queries of row 0 attend to, while their softmax is under way. */
+/* The running attention sums of up to four queries of row 0. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
     const specdec__layer *layer;
@@ -118,7 +118,7 @@ typedef struct specdec__attending {
     float highest[4], sums[4][16];
 } specdec__attending;
 
-/* scratch->scores (count, 64) of the queries with the keys of a page, by few dimensions. */
+/* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
 static void specdec__retrieve_by_few(const specdec__context *c, const specdec__attending *t, const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
@@ -137,7 +137,7 @@ static void specdec__retrieve_by_few(const specdec__context *c, const specdec__a
                        t->scratch->scores);
 }
 
-/* Adds the keys in a segment of the text in the target's cache. keys: of the page and head. */
+/* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
 static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
                                       const specdec__segment *a, const unsigned char *keys)
 {
@@ -164,9 +164,9 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     }
 }
 
-/* What chunks are worth to a kv head: the attention that they get from the head's queries in row 0, which see the whole
-   text, in few dimensions or all. scores (candidates), and behind them room for four rows more. TriForce takes the
-   product of queries and mean keys, which guesses worse (docs/measured.md). */
+/* scores (candidates): the attention that each chunk gets from a kv head's queries in row 0, over the whole sequence,
+   in few dimensions or in all; behind them, scratch for four rows more. TriForce takes the product of queries and mean
+   keys, which chooses worse chunks (docs/measured.md). */
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
@@ -202,8 +202,8 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
     }
 }
 
-/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equals the
-   earlier one. */
+/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equal ones the
+   earlier. */
 static void specdec__retrieve_choose(const specdec__kernels *kernels, float *scores, int count, int kept,
                                      specdec_candidate *chosen)
 {
@@ -211,8 +211,8 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
     specdec__sample_greedy(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were.
-   Layers that read another one's keys see the chunks of that one. */
+/* The context's recall: chooses the chunks of a layer, head by head, and copies them over the former ones. Layers that
+   share another layer's keys share its chunks. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
@@ -230,7 +230,7 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
         }
 }
 
-/* Lays out small caches of `budget` tokens, for steps of so many nodes. */
+/* Takes small caches of `budget` tokens from an arena. */
 static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target, const specdec__room *whole,
                                    int budget, int chunk, int nodes, specdec__arena *arena)
 {
@@ -251,7 +251,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
     room.kept = 0;
     room.most = specdec__max_int(nodes, r->most);
-    room.nodes = 2 * room.most + room.views * nodes; /* a tree lies behind every text until the next one */
+    room.nodes = 2 * room.most + room.views * nodes; /* a tree is stored behind each sequence until its next one */
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.most += r->chunks * chunk;
     r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
@@ -269,7 +269,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
         r->path[i] = i;
 }
 
-/* Makes room in the small cache for n more tokens, which somebody else is going to write. Returns 0 if it has none. */
+/* Reserves n tokens behind a view of the small cache. Returns 0 if there is no room. */
 static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
@@ -278,8 +278,8 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
     return 1;
 }
 
-/* Makes the small cache ready for a chain behind the committed tokens of a text: places of chunks, which the next step
-   chooses, and exact copies of the tokens behind them. Returns 0 when there is no room. */
+/* Prepares the small cache for a chain behind the committed tokens of a sequence: slots of chunks, which the next step
+   chooses, and exact copies of the tokens behind them. Returns 0 if there is no room. */
 static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
 {
     specdec__retrieved *t = &r->sequences[at];
@@ -312,8 +312,8 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     return 1;
 }
 
-/* The target's context of now, with the small cache, for a step behind the end of its view; the step chooses chunks by
-   its first node if the last ones were chosen for enough guesses. */
+/* The target's context, with the small cache, for a step behind the end of the small view. The step chooses chunks by
+   its first node, if the former ones were used for enough draft tokens. */
 static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;

@@ -18,13 +18,13 @@
 #define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
 #define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
 
-/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
+/* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
 typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec__vocab *vocab;
     const specdec_sampling *sampling;
     specdec_candidate *items; /* (vocab) */
-    specdec__constrained *constrained; /* what may follow; NULL: anything */
+    specdec__constrained *constrained; /* NULL: all tokens are allowed */
     float surprise;           /* of mirostat: see specdec__sampler_input */
 } specdec__chooser;
 
@@ -40,13 +40,13 @@ typedef struct specdec__row {
     specdec_candidates candidates; /* and room for a list */
 } specdec__row;
 
-/* A logit as lists have it. */
+/* A logit as in lists: relative to the row's largest. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
-/* The blocks with the k largest logits, as candidates, to the front of `blocks` (one for each block), sorted. */
+/* Writes the k blocks with the largest logits, as sorted candidates, to the front of `blocks` (one a block). */
 static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
     const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
@@ -61,7 +61,7 @@ static void specdec__row_blocks(const specdec__row *row, specdec_candidate *bloc
     specdec__sample_select(NULL, blocks, count, k);
 }
 
-/* Tokens of a block of at least this logit, behind count items. Returns how many these are then. */
+/* Appends tokens of a block whose logit is at least `least` to `count` items. Returns the new count. */
 static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
 {
     const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
@@ -78,9 +78,9 @@ static int specdec__row_collect(const specdec__row *row, int from, float least, 
     return count;
 }
 
-/* A list of k tokens at least, all of those above its worst among them: from the k blocks whose largest logits are
-   highest, whatever is as high as the k-th of these. Returns how many; 0: that does not pay. The list of blocks lies at
-   the end of the first half of items, where no token gets. */
+/* Makes a list of at least k tokens that includes the k best: all that are at least the k-th best of the k blocks with
+   the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of the first half
+   of items, which no token reaches. */
 static int specdec__row_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
@@ -100,7 +100,8 @@ static int specdec__row_best_blocks(const specdec__row *row, int k)
     return found;
 }
 
-/* The list of the first sampler of a chain, without one of the whole row. Returns how many; 0: it needs that. */
+/* Makes the list that the first sampler of a chain would leave, without a list of the whole row. Returns how many; 0:
+   the whole list is needed. */
 static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
@@ -123,7 +124,8 @@ static int specdec__row_first(const specdec__row *row, const specdec_sampling *s
     return from < row->size ? 0 : count;
 }
 
-/* chooser->items (vocabulary) is room for the list. recent (recent_count) is the text before the row. */
+/* Prepares a row of logits (size) for sampling. chooser->items (vocabulary): memory of the list; recent (recent_count):
+   the sequence before the row. */
 static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
                               const int32_t *recent, int recent_count)
 {
@@ -191,13 +193,14 @@ static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_can
     return mass;
 }
 
-/* Whether two sums differ by no more than rounding. */
+/* Whether two sums differ by no more than rounding errors. */
 SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
 {
     return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
 }
 
-/* The top-p set among tokens of the best blocks. Returns how many; 0: it has others, or rounding decides. */
+/* Makes a list of the top-p set from the best blocks. Returns how many; 0: the set has tokens of other blocks, or
+   rounding decides. */
 static int specdec__row_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
@@ -224,7 +227,7 @@ static int specdec__row_nucleus_few(const specdec__row *row)
                ? 0 : kept;
 }
 
-/* The row becomes a list of its top-p set, divided by the temperature. */
+/* Makes a list of the row's top-p set, divided by the temperature. */
 static void specdec__row_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
@@ -244,8 +247,8 @@ static void specdec__row_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* What specdec_sample_top gives of the row, or of tokens before a limit. Groups of tokens none of which could be
-   chosen, with the most noise that there is or with theirs, are passed over. */
+/* The k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`. Groups of tokens
+   that the largest possible noise, or their own, cannot lift to the k best are skipped. */
 static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                specdec_candidate *best)
 {
@@ -271,9 +274,9 @@ static int specdec__row_search(const specdec__row *row, uint64_t noise_row, cons
     return held;
 }
 
-/* The same of a top-p set: what is chosen from the whole row is chosen from the set, too, where it is in it: where all
-   tokens before it do not hold the wanted probability. Else all that does not come before it is left out. Returns 0
-   when a list is needed for that. */
+/* As specdec__row_search, from a top-p set. A token chosen from the whole row is the result if it is in the set, that
+   is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
+   repeated. Returns 0 if a list is needed. */
 static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
@@ -303,7 +306,7 @@ static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, 
     return 0;
 }
 
-/* What specdec_sample_top gives. */
+/* The k best tokens with noise, as by specdec_sample_top. */
 static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -319,7 +322,7 @@ static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position,
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* What specdec_sample_distribution gives, but for the sum of p (size), which need not be 1. */
+/* The distribution of specdec_sample_distribution, not normalised: p (size). */
 static void specdec__row_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
@@ -330,7 +333,7 @@ static void specdec__row_weights(specdec__row *row, float *p)
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise of a token of a list, in bits; 0: it is not there. */
+/* The surprise of a token of a list, in bits; 0: it is not in the list. */
 static float specdec__row_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;

@@ -21,9 +21,9 @@ enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) }
 
 SPECDEC__FOR_SIZE
 
-/* These members become word[SPECDEC__SAMPLE_WORDS], or the words members (loads). Words of text are little-endian, so
-   that they are the same bytes everywhere. */
-static SPECDEC__UNUSED void specdec__sample_words(specdec_sampling *s, uint32_t *word, int loads)
+/* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or back (loads 1). Strings become little-endian
+   words, so that their bytes are the same on all machines. */
+static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
         size_t at;
@@ -51,7 +51,7 @@ static SPECDEC__UNUSED void specdec__sample_words(specdec_sampling *s, uint32_t 
 
 SPECDEC__FOR_SPEED
 
-/* What seed and position contribute to the noise; the same for every token of a row. */
+/* The part of the noise that depends on seed and position only; the same for all tokens of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
     uint64_t key = specdec__mix(seed + 0x9e3779b97f4a7c15u);
@@ -59,7 +59,8 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
     return specdec__mix(key ^ specdec__mix(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
 }
 
-/* 32 random bits, the same on every machine. Token ids are below 2^31; the upper half serves uniform numbers. */
+/* 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below 2^31;
+   uniform numbers use the ids above. */
 static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
 {
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
@@ -90,13 +91,13 @@ double specdec_uniform_next(specdec_uniform *source)
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
-/* Order of candidates: the higher logit first, then the lower token. */
+/* The order of candidates: the higher logit first, then the lower token. */
 SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidate b)
 {
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* The same, or where there is a center: the logit that is nearer to it first. */
+/* As specdec__sample_before, or, with a center, the logit nearer to it first. */
 SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
 {
     float from_a, from_b;
@@ -142,8 +143,7 @@ SPECDEC__INLINE float specdec__sample_clean(float logit)
     return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
 }
 
-/* Puts a candidate into the sorted list best[held] of at most k; when the list is full, its last one falls out. Returns
-   how many are held. */
+/* Inserts a candidate into the sorted list best[held], of which the k best are kept. Returns the new count. */
 static int specdec__sample_insert(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
@@ -157,7 +157,7 @@ static int specdec__sample_insert(specdec_candidate *best, int held, int k, spec
 }
 
 /* The most noise that these bits can give: ln 2 (rounded up to 710/1024, so that the product is exact) for each leading
-   one and one more. */
+   1 bit, and once more. */
 SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
@@ -196,7 +196,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     return held;
 }
 
-/* The one token that (seed, position) chooses among the candidates; with greedy candidates the best one. */
+/* The token that (seed, position) chooses among candidates; the best one if they are greedy. */
 static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates *candidates, uint64_t seed,
                                                        uint64_t position)
 {
@@ -207,9 +207,8 @@ static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates 
     return best.token;
 }
 
-/* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would
-   give, but for the shift of the logits. Runs of tokens of which none can be among them are passed over. Returns how
-   many. */
+/* The k best tokens of a row, best first, without memory for a list: as samplers at temperature 0 without penalties,
+   but logits are not shifted. Groups of tokens that cannot be among them are skipped. Returns how many. */
 static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab,
                                                   int k, specdec_candidate *best)
 {

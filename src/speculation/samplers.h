@@ -20,19 +20,19 @@
 #define SPECDEC__SAMPLER_CHAIN   16   /* samplers of a list */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* which has no name in lists */
 
-/* What samplers go by besides the candidates. */
+/* The arguments of samplers, besides the candidates. */
 typedef struct specdec__sampler_input {
     const specdec_sampling *sampling;
     const specdec__vocab *vocab; /* whose tokens have characters; NULL: nothing breaks repetitions */
     int size;                    /* tokens of a row */
-    const int32_t *recent;       /* (recent_count) the text before the row */
+    const int32_t *recent;       /* (recent_count): the sequence before the row */
     int recent_count;
     float surprise;              /* mirostat: the largest that is kept, in bits; 0: that of an answer's beginning */
 } specdec__sampler_input;
 
 SPECDEC__FOR_SIZE
 
-/* A member of sampling, or what it stands for where it is 0. */
+/* The value of a setting, or its default where it is 0. */
 SPECDEC__INLINE float specdec__sampler_or(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
@@ -47,7 +47,7 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
            s->presence_penalty > 0.0f;
 }
 
-/* Takes the penalties from a token that is in the window so many times. */
+/* A logit with the penalties of a token that occurs `times` times in the window. */
 static float specdec__sampler_penalised(const specdec_sampling *s, float logit, int32_t times)
 {
     const float penalty = specdec__sampler_or(s->repetition_penalty, 1.0f);
@@ -57,7 +57,8 @@ static float specdec__sampler_penalised(const specdec_sampling *s, float logit, 
     return taken < 0.0f || taken > 0.0f ? specdec__sample_clean(logit - taken) : logit;
 }
 
-/* marks (size) are room; those of tokens of the text are used. */
+/* Subtracts repetition, frequency and presence penalties from the row's logits of tokens in the window. marks (size):
+   counters of tokens, scratch. */
 static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const int window = in->sampling->repetition_window ? in->sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
@@ -83,7 +84,7 @@ static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, f
 
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
-/* Whether a token has one of the characters that end repetitions. */
+/* Whether a token has one of the characters that end a repetition. */
 static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
@@ -103,8 +104,8 @@ static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t tok
     return 0;
 }
 
-/* The largest length that changes anything: powers beyond are infinite. */
-static int specdec__sampler_dry_most(const specdec_sampling *s, int allowed)
+/* The longest repetition whose penalty is finite. */
+static int specdec__sampler_dry_limit(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
@@ -114,7 +115,7 @@ static int specdec__sampler_dry_most(const specdec_sampling *s, int allowed)
                : specdec__max_int(allowed, SPECDEC__SAMPLE_REPEAT);
 }
 
-/* What is taken from a token that would lengthen a repetition of so many tokens. */
+/* The penalty of a token that would lengthen a repetition of `length` tokens. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
@@ -123,14 +124,15 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
 }
 
-/* DRY: https://github.com/oobabooga/text-generation-webui/pull/5677. marks (size) are room. */
+/* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from tokens that would
+   lengthen a repetition. marks (size): scratch. */
 static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_most(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_limit(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
         if (specdec__sampler_breaks(in, last[-i]))
@@ -170,7 +172,7 @@ static int specdec__sampler_xtc_on(const specdec_sampling *s) { return s->xtc_pr
 static int specdec__sampler_mirostat_on(const specdec_sampling *s) { return s->mirostat_tau > 0.0f; }
 SPECDEC__FOR_SPEED
 
-/* Dividing by 1 changes nothing. */
+/* Whether the temperature is not 1. */
 static int specdec__sampler_temperature_on(const specdec_sampling *s)
 {
     return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
@@ -202,7 +204,7 @@ static double specdec__sampler_total(const specdec_candidate *items, int count, 
     return total;
 }
 
-/* Keeps the candidates that are at least `least` above the best (which is below 0). */
+/* Keeps the candidates whose logit is at least that of the best plus `least` (which is below 0). */
 static int specdec__sampler_least(specdec_candidate *items, int count, float least)
 {
     const float best = specdec__sampler_best(items, count);
@@ -214,8 +216,8 @@ static int specdec__sampler_least(specdec_candidate *items, int count, float lea
     return kept;
 }
 
-/* Keeps the first candidates, by center or by logit, that hold `wanted` of e^(logit - best), or more than that; leaves
-   them sorted. */
+/* Keeps the first candidates, by distance from center or by logit, until their sum of e^(logit - best) reaches `wanted`
+   (more 1: exceeds it); leaves them sorted. */
 static int specdec__sampler_share(specdec_candidate *items, int count, const float *center, double wanted, int more)
 {
     const float best = specdec__sampler_best(items, count);
@@ -236,7 +238,7 @@ static int specdec__sampler_share(specdec_candidate *items, int count, const flo
     }
 }
 
-/* Tang et al. 2024, arXiv 2411.07641. */
+/* Keeps the candidates within n standard deviations of the best logit: Tang et al. 2024, arXiv 2411.07641. */
 static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -270,8 +272,8 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
     return in->sampling->top_k;
 }
 
-/* Meister et al. 2022, arXiv 2202.00666: with the mean m of x = log p, -x is nearest the entropy where x is nearest
-   m. */
+/* Keeps the candidates of typical surprise: Meister et al. 2022, arXiv 2202.00666. With the mean m of x = log p, -x is
+   nearest to the entropy where x is nearest to m. */
 static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -282,7 +284,8 @@ static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_ca
     return specdec__sampler_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
 }
 
-/* Holtzman et al. 2019, arXiv 1904.09751. */
+/* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
+   1904.09751. */
 static int specdec__sampler_mass(specdec_candidate *items, int count, float top_p)
 {
     const float best = specdec__sampler_best(items, count);
@@ -299,14 +302,14 @@ static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_cand
     return specdec__sampler_mass(items, count, in->sampling->top_p);
 }
 
-/* Nguyen et al. 2024, arXiv 2407.01082. */
+/* Keeps the candidates of at least min_p times the best one's probability: Nguyen et al. 2024, arXiv 2407.01082. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     return specdec__sampler_least(items, count, specdec__log(in->sampling->min_p));
 }
 
-/* XTC: https://github.com/oobabooga/text-generation-webui/pull/6335. Removes all that are better than the last one of
-   those that are probable enough. */
+/* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
+   above the threshold except the least probable of them. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const double threshold = (double)specdec__sampler_or(in->sampling->xtc_threshold, 0.1f);
@@ -337,7 +340,7 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
     return kept;
 }
 
-/* The temperature, which goes with the entropy where it has a range: Zhang et al. 2024, arXiv 2403.14541. */
+/* The temperature; where it has a range, it depends on the entropy: Zhang et al. 2024, arXiv 2403.14541. */
 static float specdec__sampler_heat(const specdec_sampling *s, const specdec_candidate *items, int count)
 {
     const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
@@ -372,7 +375,8 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
     return count;
 }
 
-/* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best, and those of at most so much surprise. */
+/* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best candidate, and those whose surprise is within the
+   limit. */
 static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best(items, count);
@@ -409,7 +413,7 @@ static const struct specdec__sampler {
 
 SPECDEC__FOR_SIZE
 
-/* The samplers that do something, in their order: chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
+/* Writes the samplers that are switched on, in their order, to chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
 static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chain)
 {
 #define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
@@ -426,7 +430,7 @@ static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chai
     return count;
 }
 
-/* Do biases or samplers change logits of a row before anything is left out? */
+/* Whether biases or samplers change logits of a row before candidates are left out. */
 static int specdec__sample_alters(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -434,8 +438,8 @@ static int specdec__sample_alters(const specdec_sampling *s)
     return s->bias_count > 0 || (specdec__sampler_chain(s, chain) && specdec__samplers[chain[0]].alter);
 }
 
-/* Is anything cut off before a token is drawn, or is the temperature a function of what is there? A constraint then
-   comes first. */
+/* Whether a sampler leaves out candidates, or the temperature depends on them: then a constraint has to be applied
+   first. */
 static int specdec__sample_filters(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];
@@ -463,7 +467,7 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
     return SPECDEC_OK;
 }
 
-/* Refuses samplers that there are not, and one that is named twice. */
+/* Returns an error for a list of samplers with an unknown one, or with one twice. */
 static specdec_result specdec__sample_check_list(const specdec_sampling *s, specdec_error *error)
 {
     int i, j;
@@ -520,15 +524,15 @@ SPECDEC__FOR_SPEED
 
 /* --- a list of candidates in place of a row ---------------------------------------------------------------------- */
 
-/* The row of floats in the second half of items (size); a list that is written from the first token on in its place
-   never reaches what is still to be read. The first half is room for as many integers. */
+/* A row of floats in the second half of items (size). A list that is written from the first item on never overwrites a
+   float before it was used. The first half has memory for `size` integers. */
 SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits there, with biases and with what the first samplers of a chain change. Returns how many of
-   these those are. */
+/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of a chain
+   that change rows. Returns how many of these there are. */
 static int specdec__sampler_alter(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
                                   const unsigned char *chain, int length)
 {
@@ -549,8 +553,8 @@ static int specdec__sampler_alter(const specdec__sampler_input *in, const float 
     return i;
 }
 
-/* The row becomes a list, without what has probability 0 and shifted so that the best logit is 0. Returns how many,
-   >= 1. */
+/* Turns the row into a list, without tokens of probability 0, shifted so that the best logit is 0. Returns how many, >=
+   1. */
 static int specdec__sampler_list(specdec_candidate *items, int size)
 {
     const float *row = specdec__sampler_row(items, size);
@@ -578,7 +582,7 @@ static int specdec__sampler_list(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* And back, for samplers that change rows behind others. */
+/* Turns a list into a row again, for samplers that change rows behind others that leave out candidates. */
 static void specdec__sampler_unlist(specdec_candidate *items, int count, int size)
 {
     float *row = specdec__sampler_row(items, size);
@@ -603,7 +607,7 @@ static void specdec__sampler_unlist(specdec_candidate *items, int count, int siz
     }
 }
 
-/* The samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
+/* Applies the samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
 static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned char *chain, int length,
                                 specdec_candidate *items, int count)
 {
@@ -627,7 +631,7 @@ static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned
     return count;
 }
 
-/* A row of logits becomes candidates. */
+/* Turns a row of logits into candidates. */
 static void specdec__sample_list(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN];

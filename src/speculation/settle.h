@@ -15,13 +15,13 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SETTLE_LEADERS 16 /* rows with the highest bounds, of which the logits are looked at first */
-#define SPECDEC__SETTLE_PAUSE 128  /* steps that are read whole behind others whose bounds did not help, at most */
-#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all rows are read */
-#define SPECDEC__SETTLE_RUN 256    /* bounds that are passed over together */
-#define SPECDEC__SETTLE_SHARE 8    /* more than one row in so many: all are read */
+#define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest bounds, whose logits are computed first */
+#define SPECDEC__SETTLE_PAUSE 128  /* steps without bounds after a step whose bounds did not help, at most */
+#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all logits are computed */
+#define SPECDEC__SETTLE_RUN 256    /* bounds that are skipped together by their largest */
+#define SPECDEC__SETTLE_SHARE 8    /* if more than one token in so many is found, all logits are computed */
 
-/* Tokens whose logits are read in any case, as the sampler alters them. */
+/* Tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
     const void *tokens; /* int32_t each, */
     size_t apart;       /* so many bytes */
@@ -36,7 +36,7 @@ static int32_t specdec__settle_token(const specdec__settle_list *list, int i)
     return token;
 }
 
-/* A row that is being settled. */
+/* A row of bounds that is turned into logits. */
 typedef struct specdec__settling {
     specdec__context *context;
     float *row;               /* (vocab): bounds; those of what was found become -infinity */
@@ -45,19 +45,18 @@ typedef struct specdec__settling {
     int count, most;          /* of them; more than `most` would take longer than to read all */
 } specdec__settling;
 
-/* What a chain of samplers needs of a row. */
+/* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
     int k;             /* the k largest logits; 0: all */
     int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
-    int altered;       /* the tokens that may be altered are among so many last of the text */
+    int altered;       /* how many of the sequence's last tokens may have altered logits */
     float temperature;
     float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
-    const uint32_t *allowed; /* a bit for each token that may follow; NULL: all may */
+    const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;
 
-/* What settings need, at a text of so many tokens. Penalties and DRY, which alter tokens of the text alone, may come
-   first, then, unless the best is wanted, top-k: what comes behind that sees its list only; or nothing but the
-   temperature. */
+/* What settings need of a row, in a sequence of `count` tokens. Possible chains: penalties and DRY, which alter tokens
+   of the sequence only, may come first; then top-k, unless the best token is wanted; or nothing but the temperature. */
 static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
@@ -90,7 +89,7 @@ static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int
     return need;
 }
 
-/* Reads the logits of what was found from number `from` on; their bounds are done with. */
+/* Computes the logits of found tokens from index `from` on; their bounds become -infinity. */
 static void specdec__settle_read(specdec__settling *w, int from)
 {
     int i;
@@ -100,7 +99,8 @@ static void specdec__settle_read(specdec__settling *w, int from)
     specdec__screen_read(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Scales bounds [from, end) as logits are, which keeps their order. Returns 0 if any is no number, or too large. */
+/* Applies the scale of logits to bounds [from, end), which keeps their order. Returns 0 if one is no number, or too
+   large. */
 static int specdec__settle_scale(specdec__settling *w, int from, int end)
 {
     const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
@@ -115,7 +115,7 @@ static int specdec__settle_scale(specdec__settling *w, int from, int end)
     return good;
 }
 
-/* Bounds [from, end) of tokens that may not follow become -infinity. */
+/* Sets bounds [from, end) of forbidden tokens to -infinity. */
 static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed, int from, int end)
 {
     int i;
@@ -125,8 +125,8 @@ static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed
             w->row[i] = specdec__float_from_bits(0xff800000u);
 }
 
-/* Finds the `leaders` highest bounds of tokens that may follow, best first; fewer, if these are all. Returns 0 if any
-   bound is no number, or too large. */
+/* Finds the `leaders` allowed tokens with the highest bounds, best first. Returns 0 if a bound is no number, or too
+   large. */
 static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_t *allowed)
 {
     specdec_candidate candidate;
@@ -152,9 +152,9 @@ static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_
     return w->count > 0;
 }
 
-/* The least bound that has to be looked at: what is below it is smaller than the k-th largest of the logits found, but
-   for those in lists, also after the largest, which is at most `highest` before it is altered, was taken off both and
-   rounded. Below all bounds when fewer than k were found. */
+/* The lowest bound that matters: a lower one is below the k-th largest of the found logits (without those of lists),
+   also after the largest logit, at most `highest`, was subtracted from both and the results rounded. Below all bounds
+   if fewer than k were found. */
 static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
                                    const specdec__settle_list *lists, int list_count)
 {
@@ -179,7 +179,7 @@ static float specdec__settle_least(const specdec__settling *w, const specdec__se
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
-/* Finds the tokens of lists. Returns 0 when there are too many. */
+/* Finds the tokens of lists. Returns 0 if there are too many. */
 static int specdec__settle_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
 {
     int l, i;
@@ -198,7 +198,7 @@ static int specdec__settle_lists(specdec__settling *w, const specdec__settle_lis
     return 1;
 }
 
-/* Finds all whose bounds reach `least`. Returns 0 when there are too many. */
+/* Finds all tokens whose bounds are at least `least`. Returns 0 if there are too many. */
 static int specdec__settle_reach(specdec__settling *w, float least)
 {
     int i = 0, end;
@@ -217,8 +217,8 @@ static int specdec__settle_reach(specdec__settling *w, float least)
     return 1;
 }
 
-/* Finds all that noise could lift to the best. The largest logit is known, and all bounds are below it. The steps of
-   rounding are those of specdec__row_top, each of which keeps the order. */
+/* Finds all tokens that noise could lift to the best one. The largest logit is found already. Rounds like
+   specdec__row_top, each step of which keeps the order. */
 static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t noise)
 {
     specdec_candidate best, candidate;
@@ -254,7 +254,8 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
     return 1;
 }
 
-/* Finds the logits of a row among which the sampler chooses. Returns 0 when all are to be read. */
+/* Finds the tokens among which the sampler chooses, and computes their logits. Returns 0 if all logits of the row are
+   needed. */
 static int specdec__settle_find(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
                                 const specdec__settle_list *lists, int list_count)
 {
@@ -280,7 +281,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
     return 1;
 }
 
-/* All logits of the last step are made. */
+/* Computes all logits of the last step. */
 static void specdec__settle_whole(specdec__context *c)
 {
     c->screen.asked = SPECDEC__SCREEN_LOGITS;
@@ -289,10 +290,9 @@ static void specdec__settle_whole(specdec__context *c)
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
 }
 
-/* Row `column` of the last step's logits, which are bounds, becomes a row of which a sampler chooses what it would
-   choose of the logits: all that it can choose are there, all others -infinity. noise: the position's row of noise;
-   found (vocab): room; lists: tokens that are altered. Where that would not be faster all logits of the step are
-   made. */
+/* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
+   all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found (vocab): scratch;
+   lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
 static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec__settle_need *need,
                                             uint64_t noise, const specdec__settle_list *lists, int list_count,
                                             specdec_candidate *found)

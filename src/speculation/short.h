@@ -19,33 +19,33 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST 8192     /* rows, where the configuration does not say how many, */
-#define SPECDEC__SHORT_SHARE 12       /* or such a part of all, where that is more */
-#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row which is wanted again and again */
-#define SPECDEC__SHORT_PROBE 256      /* trees between looks at what the other way takes */
-#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* of a token that a drafter with all rows proposes */
-#define SPECDEC__SHORT_MEMORY 0.998   /* what a written token leaves of the weight of older ones */
+#define SPECDEC__SHORT_LEAST 8192     /* copied rows by default, at least */
+#define SPECDEC__SHORT_SHARE 12       /* copied rows by default: all rows divided by this, if that is more */
+#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row that is used often, at most */
+#define SPECDEC__SHORT_PROBE 256      /* trees between two timings of the other way */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
+#define SPECDEC__SHORT_MEMORY 0.998   /* factor, a decoded token, of the weight of older ones */
 
 typedef struct specdec__short {
     const specdec__matrix *full; /* (tokens, columns) */
     specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
     unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
-    int32_t *ids;                /* (rows): whose they are */
+    int32_t *ids;                /* (rows): the token of a row */
     int32_t *row;                /* (tokens): the row of a token; -1: none */
-    unsigned char *worth;        /* (rows): how often the clock passes over them */
+    unsigned char *worth;        /* (rows): how often the clock (of the replacement) still passes over a row */
     unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
-    int32_t *counted;            /* (texts): tokens that were looked at */
+    int32_t *counted;            /* (sequences): tokens that were counted */
     int hand;                    /* the row that the clock looks at next, falling */
-    int on, trees;               /* whether the rows are in use; trees that were begun */
-    int always;                  /* they are in any case */
-    double rest;                 /* bytes of weights of a level, but for those of the output */
+    int on, trees;               /* 1: the copied rows are in use; trees that were begun */
+    int always;                  /* 1: they are always in use */
+    double rest;                 /* bytes of weights of a level, without the output matrix */
     double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
     double levels;               /* of a tree */
-    double written, missed;      /* tokens that were written, and those of them that had no row */
+    double written, missed;      /* decoded tokens, and how many of these had no row; older ones weigh less */
 } specdec__short;
 
-/* Rows that a drafter's output matrix, of so many bytes in all of a level, is to have copies of. wanted: 0: as pays,
-   -1: none. Returns 0 where there are none: where so few would be left out, or read at all, that it does not pay. */
+/* How many rows of a drafter's output matrix are to be copied. wanted: 0: as many as pay, -1: none; level: bytes of
+   weights of a level. Returns 0 where copies do not pay. */
 static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
@@ -57,7 +57,7 @@ static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t l
     return rows;
 }
 
-/* Row `row` becomes a token's. Returns whose it was. */
+/* Gives row `row` to a token. Returns the token that had it. */
 static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
@@ -70,7 +70,7 @@ static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int
     return before;
 }
 
-/* Whether a token ends a text. */
+/* Whether a token ends an answer. */
 static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
@@ -80,7 +80,8 @@ static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
     return i < vocab->end_count;
 }
 
-/* Takes what so many rows of a matrix need, for so many texts; level: bytes of weights of a level with all of them. */
+/* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences. level: bytes of weights of a level
+   with all rows. */
 static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
                                 const specdec__vocab *vocab, specdec__arena *arena)
 {
@@ -114,7 +115,7 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
             specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
 }
 
-/* A text has a token: it gets a row. Returns the token that has lost its own; -1: none has. */
+/* Gives a row to a token that has occurred in a sequence. Returns the token that lost its row; -1: none did. */
 static int32_t specdec__short_want(specdec__short *s, int32_t token)
 {
     const int row = s->row[token];
@@ -128,8 +129,8 @@ static int32_t specdec__short_want(specdec__short *s, int32_t token)
     return specdec__short_put(s, s->hand, token, 1);
 }
 
-/* Looks at what is new in text number `at`: its tokens up to count, of which those below `vocab` can have rows. whole
-   (vocab): logits of all tokens, which become -infinity for those that have lost their rows. */
+/* Counts the new tokens of sequence `at`, up to `count`; those below `vocab` can have rows. whole (vocab): a row of
+   logits, in which tokens that lost their rows become -infinity. */
 static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
 {
     int i = specdec__min_int(s->counted[at], count);
@@ -151,7 +152,7 @@ static void specdec__short_read(specdec__short *s, int at, const int32_t *text, 
     s->counted[at] = count;
 }
 
-/* Copies the rows of all tiles that are stale. */
+/* Copies the rows of all stale tiles. */
 static void specdec__short_copy(specdec__short *s)
 {
     const specdec__matrix *m = &s->matrix;
@@ -170,7 +171,7 @@ static void specdec__short_copy(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the rows (1) or with the whole matrix (0): measured, or in proportion to bytes. */
+/* Seconds of a level with the copied rows (on 1) or with the whole matrix (0): measured, or in proportion to bytes. */
 static double specdec__short_seconds(const specdec__short *s, int on)
 {
     const double row = (double)s->full->row_bytes;
@@ -179,8 +180,8 @@ static double specdec__short_seconds(const specdec__short *s, int on)
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* Tokens a second that trees promise whose levels take so long, when such a share of the tokens has rows; step: seconds
-   that the target takes for each. */
+/* Expected tokens a second. level: seconds of a level; share: of all tokens, those that have rows; step: seconds of the
+   target's step. */
 static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
 {
     const double depth = s->levels > 1 ? s->levels : 1;
@@ -191,7 +192,7 @@ static double specdec__short_promise(const specdec__short *s, double level, doub
     return tokens / (step + depth * level);
 }
 
-/* Decides how the next tree is drafted; step: seconds of a step of the target, 0: unknown. */
+/* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
 static void specdec__short_choose(specdec__short *s, double step)
 {
     const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
@@ -207,7 +208,7 @@ static void specdec__short_choose(specdec__short *s, double step)
     s->on = on;
 }
 
-/* A level took so long. */
+/* Adds the seconds of a level to the measured ones. */
 static void specdec__short_see(specdec__short *s, double seconds)
 {
     double *mean = &s->seconds[s->on];

@@ -9,71 +9,77 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
-#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought */
-#define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
-#define SPECDEC__TUNE_MEMORY 0.99 /* what a step leaves of the weight of older ones */
-#define SPECDEC__TUNE_STAKE 0.8   /* plain steps that a drafter may lose before it has won any, */
-#define SPECDEC__TUNE_SHARE 0.0025 /* and the share of all time that it may lose */
-#define SPECDEC__TUNE_DEBT 0.5    /* plain steps of debt at most, and */
-#define SPECDEC__TUNE_WEALTH 12.0 /* of credit: what counts is how it goes now */
-#define SPECDEC__TUNE_HOPE 0.1    /* plain steps of debt forgiven a step to speculation that promises twice the speed */
-#define SPECDEC__TUNE_SHARED 0.9  /* of what changes a width's time, that changes all widths' times alike */
-#define SPECDEC__TUNE_WIDER 0.03 /* of a plain step: what a node adds to steps a little wider than those seen often */
-#define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
-#define SPECDEC__TUNE_LIGHT 0.05  /* of a plain step: a level of a growing tree that takes less is asked for always */
-#define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
-#define SPECDEC__TUNE_LOAD 0.36 /* of a step of those who write, that reading for others may add to it */
-#define SPECDEC__TUNE_BREATH 32   /* steps that read before one that does not, so that this is known as it is now */
-#define SPECDEC__TUNE_PATIENCE 0.25 /* of a step: as long a drafter may take that costs nothing, */
-#define SPECDEC__TUNE_SMALL (8 << 20) /* bytes of weights of models whose costs are measured before the first step, */
-#define SPECDEC__TUNE_TRIAL 0.004     /* for so many seconds: their steps are too short to learn from many of them */
+/* The policy has one idea: a drafter may lose at most SPECDEC__TUNE_BUDGET of all time to exploring (drafting and
+   verifying what is not accepted). Its credit is that exploration budget in seconds: each step adds the budget and what
+   accepted draft tokens saved, and takes what they cost. Below 0 the drafter rests. A plain step is a target step of
+   one node, without drafting. */
+#define SPECDEC__TUNE_BUDGET 0.0025      /* of all time: what a drafter may lose against plain steps */
+#define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* plain steps: a drafter's credit before its first step */
+#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* plain steps below 0: lowest credit, so that a drafter is back soon */
+#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* plain steps: highest credit, so that old gains do not hide present losses */
+#define SPECDEC__TUNE_FORGIVEN 0.1 /* plain steps a step: credit of a resting drafter that expects twice the rate */
+#define SPECDEC__TUNE_REST_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
+#define SPECDEC__TUNE_RANKS 8            /* ranks of children whose acceptance is measured separately */
+#define SPECDEC__TUNE_BINS 10            /* ranges of a draft token's share whose acceptance is measured separately */
+#define SPECDEC__TUNE_DECAY 0.99         /* factor, a step, of the weight of older observations of acceptance */
+#define SPECDEC__TUNE_DRIFT 0.9          /* of a change of one width's time: the part that applies to all widths */
+#define SPECDEC__TUNE_NEXT_NODE 0.03     /* plain steps: assumed cost of one node more than the widest measured step */
+#define SPECDEC__TUNE_CHEAP 0.05         /* plain steps: a drafter whose level takes less drafts at every step */
+#define SPECDEC__TUNE_CATCH_UP 8         /* tokens: a drafter that is further behind prefills before it drafts */
+#define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which a drafter's catching up must pay */
+#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* plain steps: longest time of a drafter without cost, or wait for one */
+#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* of a step in which sequences decode: time that prefilling others may add */
+#define SPECDEC__TUNE_PREFILL_STEPS 32   /* steps with prefilling before one without, whose time is measured */
+#define SPECDEC__TUNE_SMALL_BYTES (8 << 20)  /* bytes of weights: smaller models are timed before the first step */
+#define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing them may take */
 
 SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__OFFERS <= SPECDEC__TUNE_RANKS);
 
 /* A running mean of measured times. */
 typedef struct specdec__tune_mean {
     double seconds; /* 0: nothing was measured yet */
-    double seen;    /* how many measurements, until that no longer matters */
+    double seen;    /* measurements, up to 7: each later one has a weight of 1/7 */
 } specdec__tune_mean;
 
-/* What is known of a drafter. Each answers for its own losses. */
+/* Measured costs and acceptance of a drafter, and its credit. */
 typedef struct specdec__tune_drafter {
-    double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
-    int ranks;                  /* children of a node, at most, that it may propose */
-    int certain;                /* what it proposes is always accepted */
-    int at_once;                /* it proposes all levels for the price of one */
-    specdec__tune_mean level;   /* of drafting */
-    specdec__tune_mean reading; /* a token of text that it catches up with */
+    double cost;                /* of a level before one was timed, in plain steps; 0: it costs nothing */
+    int ranks;                  /* children of a node that it may propose, at most */
+    int certain;                /* 1: its draft tokens are always accepted */
+    int at_once;                /* 1: all levels together cost as much as one */
+    specdec__tune_mean level;   /* seconds of drafting a level */
+    specdec__tune_mean reading; /* seconds of prefilling a token */
     double credit;              /* seconds that it may still lose against plain steps */
-    int patience;               /* steps to wait before it is asked again for a text, when it does not pay */
-    double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
-    double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
-    /* Of nodes that it chose, by the probability of the path to them: sums of these, and how many were accepted. */
+    int retry_steps;            /* steps until a drafter that does not pay is asked for one draft token again */
+    double offered[SPECDEC__TUNE_RANKS];  /* children of accepted nodes, by rank, the ranks before not being accepted */
+    double accepted[SPECDEC__TUNE_RANKS]; /* how many of these were accepted */
+    double share[SPECDEC__TUNE_BINS];     /* sums of the drafter's probabilities for children of accepted nodes */
+    double hits[SPECDEC__TUNE_BINS];      /* how many of these children were accepted */
 } specdec__tune_drafter;
 
-/* What tokens of prompts add to steps in which others write. */
+/* The load: prompt tokens in steps in which other sequences decode, and what they cost. */
 typedef struct specdec__tune_load {
-    double row, key;     /* seconds of a token, and of each key that it sees; 0: nothing was measured yet */
-    double usual;        /* key over row, by what the model is made of */
-    double rows, keys;   /* tokens in the step under way, and the keys that they see together */
-    double alone;        /* seconds of a step without a load, as it is now, of so many nodes */
-    int nodes;           /* 0: none was seen */
-    int doubted;         /* the last one of these was not believed: 1: too slow, -1: too fast, 0: it was */
-    int seen;            /* measurements */
-    int most;            /* tokens that a step has read, at most */
-    int steps;           /* that have read, since one that has not */
+    double row, key;     /* seconds that a prompt token adds, and each key that it attends to; 0: not measured */
+    double key_ratio;    /* key / row before both are measured, by the shape of the model */
+    double rows, keys;   /* prompt tokens in the current step, and the keys that they attend to together */
+    double seconds;      /* running mean of steps without a load, of `nodes` nodes */
+    int nodes;           /* 0: no step without a load was measured */
+    int outlier;         /* 1: the last step without a load was unexpectedly slow and is unused; -1: fast; 0: used */
+    int seen;            /* measurements of row and key, up to 4 */
+    int most_rows;       /* prompt tokens of a measured step, at most */
+    int steps;           /* with a load, since the last one without */
 } specdec__tune_load;
 
 typedef struct specdec__tune {
     specdec__tune_load load;
     int count;                                          /* of drafters */
-    int beside;                                         /* which of the two that follow */
-    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* of the target, by width; [1]: while somebody drafts */
+    int async;                                          /* index into steps: 1: a drafter runs during the step */
+    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by nodes */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
 } specdec__tune;
 
-/* One more drafter, of which nothing is known but what a level costs, and how many children a node may get (0: any). */
+/* Adds a drafter with an estimate of a level's cost in plain steps, and the children that it may propose behind a node
+   (0: any number). */
 static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
 {
     specdec__tune_drafter *t = &tune->drafters[tune->count++];
@@ -82,19 +88,19 @@ static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
     memset(t, 0, sizeof *t);
     t->cost = cost;
     t->ranks = ranks ? ranks : SPECDEC__TUNE_RANKS;
-    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* a hopeful guess, worth a few observations: losses are bounded */
+    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* prior: a high acceptance, weighted as 4 observations */
         t->offered[i] = 4;
         t->accepted[i] = i ? 0.5 : 2.4;
     }
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
         t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
-        t->taken[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
+        t->hits[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
     }
-    t->patience = 16;
+    t->retry_steps = 16;
 }
 
-/* One more time. Each of the first few counts as much as all before; one outlier moves the mean little. */
-static void specdec__tune_see(specdec__tune_mean *mean, double seconds)
+/* Adds a measured time to a mean: weights 1, 1/2, ... 1/7, then 1/7. A time above twice the mean counts as that. */
+static void specdec__tune_add_time(specdec__tune_mean *mean, double seconds)
 {
     const double known = mean->seconds;
 
@@ -104,10 +110,10 @@ static void specdec__tune_see(specdec__tune_mean *mean, double seconds)
     mean->seconds = known + (seconds - known) / mean->seen;
 }
 
-/* Seconds of a plain step; before one was seen, by the narrowest that was. */
+/* Seconds of a plain step; before one was measured, estimated from the narrowest measured step; 0 if none was. */
 static double specdec__tune_plain(const specdec__tune *tune)
 {
-    const specdec__tune_mean *step = tune->steps[tune->beside];
+    const specdec__tune_mean *step = tune->steps[tune->async];
     int n = 1;
 
     while (n < SPECDEC__MAX_TREE && !(step[n].seconds > 0))
@@ -115,12 +121,13 @@ static double specdec__tune_plain(const specdec__tune *tune)
     return step[n].seconds / (1 + 0.1 * (n - 1));
 }
 
-/* times[1..most]: seen widths as they are, others on the line between their neighbours; past the last one, a tenth of a
-   step for each node, or the slope seen so far if that is steeper. Up to twice the last one, once that is known well,
-   nodes are thought to cost less: else what is never tried would never be known. Never falling. */
+/* times[1..most]: seconds of a step by its nodes. Measured widths have their means, widths between two of them are
+   interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is steeper. Up to
+   twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE: at a higher estimate wider steps
+   would never be tried. times never falls. */
 static void specdec__tune_times(const specdec__tune *tune, double *times, int most)
 {
-    const specdec__tune_mean *step = tune->steps[tune->beside];
+    const specdec__tune_mean *step = tune->steps[tune->async];
     int n, known = 1, next = 1;
     double slope, node;
 
@@ -133,7 +140,7 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
             times[n] = times[n - 1] + (step[next].seconds - times[n - 1]) / (next - n + 1);
         } else {
             slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
-            node = (n <= 2 * known && step[known].seen >= 6 ? SPECDEC__TUNE_WIDER : 0.1) * times[1];
+            node = (n <= 2 * known && step[known].seen >= 6 ? SPECDEC__TUNE_NEXT_NODE : 0.1) * times[1];
             times[n] = times[n - 1] + (slope > node || known > 8 ? slope : node);
         }
         if (step[n].seconds > 0)
@@ -143,7 +150,7 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
     }
 }
 
-/* The acceptance vector of a drafter: p[k] = accepted at rank k + 1, the ranks before it having failed. */
+/* p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
 static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
@@ -155,33 +162,34 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
     }
 }
 
+/* The bin of a probability. */
 SPECDEC__INLINE int specdec__tune_bin(float probability)
 {
     return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
 }
 
-/* How probable it is that a candidate of this share is accepted, once its parent is. */
-static double specdec__tune_offer(const specdec__tune_drafter *t, float share)
+/* The measured probability that a draft token is accepted once its parent is; share: the drafter's own estimate. */
+static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
 {
     int bin = specdec__tune_bin(share);
-    double p = (double)share * t->taken[bin] / t->share[bin];
+    double p = (double)share * t->hits[bin] / t->share[bin];
 
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* How probable the paths to candidates are that have shares: those from number `from` on. Deeper ones than that
-   are not to be verified now. */
+/* Sets p->probability, of the path from the root, for all draft tokens from index `from` on, by their shares. Tokens
+   deeper than `deepest` levels get 0: they are not verified in this step. */
 static void specdec__tune_paths(const specdec__tune_drafter *t, specdec__proposal *p, int from, int deepest)
 {
     int i;
 
     for (i = from; i < p->tree.n; i++)
         p->probability[i] = p->depth[i] > deepest ? 0 :
-            (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_offer(t, p->share[i]));
+            (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_share_probability(t, p->share[i]));
 }
 
-/* Notes how a drafter's candidates behind one that was reached fared, also those that were not verified. node: of the
-   merged tree, accepted there, or -1; token: what came. */
+/* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the child
+   that was accepted, in the merged tree, or -1; token: the target's choice. */
 static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
                                int32_t token)
 {
@@ -194,56 +202,57 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
 
         if (p->tokens[i] < 0)
             continue;
-        t->offered[rank] += !came; /* later ranks count when the earlier ones have failed */
+        t->offered[rank] += !came; /* a rank counts when the lower ones were not accepted */
         t->accepted[rank] += hit && !came;
         came |= hit;
         if (p->shares) {
             t->share[specdec__tune_bin(p->share[i])] += (double)p->share[i];
-            t->taken[specdec__tune_bin(p->share[i])] += hit;
+            t->hits[specdec__tune_bin(p->share[i])] += hit;
         }
     }
 }
 
-/* Pairs of sums lose weight, once the first of them is above `enough`. */
-static void specdec__tune_fade_pairs(double *seen, double *came, int count, double enough)
+/* Multiplies (seen[i], came[i]) by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
+static void specdec__tune_decay_pairs(double *seen, double *came, int count, double enough)
 {
     int i;
 
     for (i = 0; i < count; i++)
         if (seen[i] > enough) {
-            seen[i] *= SPECDEC__TUNE_MEMORY;
-            came[i] *= SPECDEC__TUNE_MEMORY;
+            seen[i] *= SPECDEC__TUNE_DECAY;
+            came[i] *= SPECDEC__TUNE_DECAY;
         }
 }
 
-/* Older observations lose weight. */
-static void specdec__tune_fade(specdec__tune *tune)
+/* Reduces the weight of all observations of acceptance; called once a step. */
+static void specdec__tune_decay(specdec__tune *tune)
 {
     int i;
 
     for (i = 0; i < tune->count; i++) {
         specdec__tune_drafter *t = &tune->drafters[i];
 
-        specdec__tune_fade_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_fade_pairs(t->share, t->taken, SPECDEC__TUNE_BINS, 1);
+        specdec__tune_decay_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
+        specdec__tune_decay_pairs(t->share, t->hits, SPECDEC__TUNE_BINS, 1);
     }
 }
 
-/* What a step may speculate on behind one text. */
+/* The limits and prices by which the tree of one sequence is chosen. */
 typedef struct specdec__plan {
-    double others;                       /* tokens that the step brings to other texts */
-    double plain, rate; /* tokens a second without guesses of this text, and with those of the drafters asked so far */
-    int most;                            /* nodes of the tree */
-    int fixed;                           /* the tree is always the same, whatever it costs */
-    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the step with so many nodes of this text */
+    double other_tokens;                 /* expected tokens of the other sequences in the step */
+    double plain_rate;                   /* tokens a second of the step with the root alone */
+    double rate;                         /* best rate that the drafters asked so far expect, at least plain_rate */
+    int most;                            /* nodes of the tree, the root included */
+    int fixed;                           /* 1: the configuration fixes the tree, whatever it costs */
+    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the nodes of this tree */
 } specdec__plan;
 
-/* How many of count nodes, likeliest first and the root among them, pay best when drafting took `drafting` seconds; 1:
-   none. worth (count): the probability that a node is accepted. *rate: tokens a second. */
+/* The number of nodes with the highest tokens a second (*rate): of `count` nodes, the root and the most probable first.
+   worth (count): probabilities of acceptance; drafting: seconds. 1: the root alone is best. */
 static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, int count, double drafting, double *rate)
 {
     const double *times = plan->times;
-    double expected = 1 + plan->others;
+    double expected = 1 + plan->other_tokens;
     int n, best = 1;
 
     *rate = expected / (times[1] + drafting);
@@ -257,8 +266,7 @@ static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, i
     return best;
 }
 
-/* Puts a value into the falling list worth (count, at most `most`); the last one falls out. Returns how many there
-   are. */
+/* Inserts a value into worth (count, falling), of which the `most` largest values are kept. Returns the new count. */
 static int specdec__tune_insert(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
@@ -271,51 +279,52 @@ static int specdec__tune_insert(double *worth, int count, int most, double value
     return count < most ? count + 1 : count;
 }
 
-/* Seconds that drafting a level takes, where a plain step takes so many; a guess before it was seen. */
+/* Seconds of drafting a level; before one was timed, an estimate from its cost. plain: seconds of a plain step. */
 SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, double plain)
 {
     return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * plain;
 }
 
-/* A guess at a time counts as one measurement of it: so no pause in the first one is believed. */
-static void specdec__tune_expect(specdec__tune_mean *mean, double seconds)
+/* Starts an empty mean with an estimate, so that an outlier in the first measurement counts little. */
+static void specdec__tune_add_estimate(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
-        specdec__tune_see(mean, seconds);
+        specdec__tune_add_time(mean, seconds);
 }
 
-/* What drafting of so many levels took a drafter that was `behind` tokens; fresh: some of these are of the prompt.
-   Returns how much of it does not count against the drafter: reading the prompt, or a pause that somebody else made. */
+/* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that it prefilled before; fresh: 1
+   if some of these are of the prompt. Returns the seconds that are not charged to the drafter: for prefilling the
+   prompt, or above twice the expected time, as other programs then had the processor. */
 static double specdec__tune_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
                                      double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
     const double plain = specdec__tune_plain(tune), level = specdec__tune_level(t, plain);
-    double over = seconds - SPECDEC__TUNE_PATIENCE * plain; /* more than this was a pause */
+    double over = seconds - SPECDEC__TUNE_WAIT_SHARE * plain; /* outside the drafter */
 
     if (!levels)
         return 0;
     levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
-        specdec__tune_expect(&t->level, level);
-        if (behind > SPECDEC__TUNE_BEHIND && over >= 0) {
-            specdec__tune_expect(&t->reading, level / 10);
-            specdec__tune_see(&t->reading, over / behind);
+        specdec__tune_add_estimate(&t->level, level);
+        if (behind > SPECDEC__TUNE_CATCH_UP && over >= 0) {
+            specdec__tune_add_estimate(&t->reading, level / 10);
+            specdec__tune_add_time(&t->reading, over / behind);
             return fresh ? over : 0;
         }
-        specdec__tune_see(&t->level, seconds / levels);
+        specdec__tune_add_time(&t->level, seconds / levels);
         over = seconds - 2 * levels * t->level.seconds;
     }
     return over > 0 ? over : 0;
 }
 
-/* A width took so many times what it used to take. Most of that is the machine's doing, once the width is known well:
-   all widths change by it, and so stay comparable, those that are seldom seen, too. Twice as long and half as long
-   cancel out: else times that vary would let widths that are not seen become dearer for ever. */
+/* Multiplies the means of all widths by a power of `times`, the measured time of one width over its mean. Changes of a
+   width that was measured often mostly come from the machine and hold for all widths, so seldom measured ones stay
+   comparable. The factors of times and 1/times cancel out; otherwise noise would make unmeasured widths dearer. */
 static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *step, double times)
 {
-    const double own = (1 - SPECDEC__TUNE_SHARED * step->seen / 7) / 2;
+    const double own = (1 - SPECDEC__TUNE_DRIFT * step->seen / 7) / 2;
     int i, k;
 
     times = times < 2 ? times : 2;
@@ -325,11 +334,11 @@ static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *s
             tune->steps[i][k].seconds *= times;
 }
 
-/* What a target step of so many nodes took. cold: its buffers may have been, if the width was not seen before; then it
-   counts for no more than was expected. */
+/* Adds the time of a target step of `width` nodes. cold: 1 if a first step of a width may run on cold buffers: it then
+   counts as at most its estimate. */
 static void specdec__tune_step(specdec__tune *tune, int width, double seconds, int cold)
 {
-    specdec__tune_mean *step = &tune->steps[tune->beside][width];
+    specdec__tune_mean *step = &tune->steps[tune->async][width];
     double times[SPECDEC__MAX_TREE + 1];
     int i;
 
@@ -340,104 +349,105 @@ static void specdec__tune_step(specdec__tune *tune, int width, double seconds, i
         seconds = !cold || seconds < times[width] ? seconds : times[width];
     } else {
         for (i = 0; i < tune->count; i++)
-            tune->drafters[i].credit = SPECDEC__TUNE_STAKE * seconds / (1 + 0.1 * (width - 1));
+            tune->drafters[i].credit = SPECDEC__TUNE_FIRST_CREDIT * seconds / (1 + 0.1 * (width - 1));
     }
-    specdec__tune_see(step, seconds);
+    specdec__tune_add_time(step, seconds);
 }
 
-/* What of prompts a step may read: tokens, until their costs have used up what is left. */
-typedef struct specdec__tune_slice {
-    double left;     /* seconds, or tokens, or whatever costs are told in */
-    double row, key; /* cost of a token, and of each key that it sees */
-    int most;        /* tokens */
-    int root;        /* 1: the root that comes behind a prompt counts as one more token of it; 0: it costs nothing */
-} specdec__tune_slice;
+/* How much of prompts a step may prefill: tokens, until their costs reach the budget. */
+typedef struct specdec__tune_prefill {
+    double budget;   /* left in this step: seconds, or tokens where row is 1 and key is 0 */
+    double row, key; /* cost of a token, and of each key that it attends to, in the budget's unit */
+    int most_tokens; /* left in this step */
+    int root;        /* 1: a prompt that is prefilled to its end needs one more token, for its root; 0: it does not */
+} specdec__tune_prefill;
 
-/* Seconds of a step of so many nodes without a load: as it was seen last, or by what steps have cost so far. */
-static double specdec__tune_alone(const specdec__tune *tune, int nodes)
+/* Seconds of a step of `nodes` nodes without a load: measured, or scaled from another width. */
+static double specdec__tune_unloaded(const specdec__tune *tune, int nodes)
 {
     const specdec__tune_load *load = &tune->load;
     double times[SPECDEC__MAX_TREE + 1];
 
     if (nodes == load->nodes)
-        return load->alone;
+        return load->seconds;
     specdec__tune_times(tune, times, specdec__max_int(nodes, load->nodes));
-    return load->nodes ? load->alone * times[nodes] / times[load->nodes] : times[nodes];
+    return load->nodes ? load->seconds * times[nodes] / times[load->nodes] : times[nodes];
 }
 
-/* A step without a load was seen. One that was much faster or slower than those before asks for another one at once: if
-   that is like it, the machine has changed; else it counts little. */
-static void specdec__tune_breathe(specdec__tune *tune, int nodes, double seconds)
+/* Adds the time of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
+   step has no load, too: if that is off in the same direction, the machine has changed, and it counts by half. */
+static void specdec__tune_note_unloaded(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
-    const double known = load->nodes ? specdec__tune_alone(tune, nodes) : seconds;
+    const double known = load->nodes ? specdec__tune_unloaded(tune, nodes) : seconds;
 
-    const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->doubted;
+    const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->outlier;
 
     load->steps = 0;
-    if (off && !load->doubted) {
-        load->doubted = off;
-        load->steps = SPECDEC__TUNE_BREATH;
+    if (off && !load->outlier) {
+        load->outlier = off;
+        load->steps = SPECDEC__TUNE_PREFILL_STEPS;
         return;
     }
     seconds = seconds < 1.5 * known ? seconds : 1.5 * known;
-    load->alone = known + (seconds - known) / (again ? 2 : 8);
+    load->seconds = known + (seconds - known) / (again ? 2 : 8);
     load->nodes = nodes;
-    load->doubted = 0;
+    load->outlier = 0;
 }
 
-/* The slice of a step in which so many texts write: what keeps its time within 1 + SPECDEC__TUNE_LOAD of what it would
-   be without. At first one token, then at most twice as many as were seen. */
-static void specdec__tune_cut(specdec__tune *tune, int roots, specdec__tune_slice *slice)
+/* The limits of prefilling in a step in which `roots` sequences decode: its time may grow by
+   SPECDEC__TUNE_PREFILL_SHARE. One token before anything was measured, later up to twice the most tokens of a measured
+   step. */
+static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
 {
     specdec__tune_load *load = &tune->load;
 
     if (!load->seen) {
         load->row = 0.1 * specdec__tune_plain(tune);
-        load->key = load->row * load->usual;
+        load->key = load->row * load->key_ratio;
     }
-    slice->left = SPECDEC__TUNE_LOAD * specdec__tune_alone(tune, roots);
+    slice->budget = SPECDEC__TUNE_PREFILL_SHARE * specdec__tune_unloaded(tune, roots);
     slice->row = load->row;
     slice->key = load->key;
-    slice->most = load->steps < SPECDEC__TUNE_BREATH ? specdec__max_int(1, 2 * load->most) : 0;
+    slice->most_tokens = load->steps < SPECDEC__TUNE_PREFILL_STEPS ? specdec__max_int(1, 2 * load->most_rows) : 0;
     slice->root = 1;
 }
 
-/* How many of `pending` tokens behind so many keys are read. At least one, if nobody has read in this step: else a
-   prompt would wait for ever. */
-static int specdec__tune_take(specdec__tune_load *load, specdec__tune_slice *slice, int pending, int keys)
+/* How many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by them. The
+   first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
+static int specdec__tune_admit(specdec__tune_load *load, specdec__tune_prefill *slice, int pending, int keys)
 {
     int n = 0;
 
-    for (; n < pending && n < slice->most; n++, keys++) {
+    for (; n < pending && n < slice->most_tokens; n++, keys++) {
         const double cost = slice->row + slice->key * keys;
 
-        if (cost > slice->left && load->rows > 0)
+        if (cost > slice->budget && load->rows > 0)
             break;
-        slice->left -= cost;
+        slice->budget -= cost;
         load->rows++;
         load->keys += keys;
     }
-    slice->most -= n;
+    slice->most_tokens -= n;
     return n;
 }
 
-/* Seconds that the tokens of the step under way are thought to add to it. */
-SPECDEC__INLINE double specdec__tune_loaded(const specdec__tune_load *load)
+/* Expected seconds that the load adds to the current step. */
+SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load)
 {
     return load->rows * load->row + load->keys * load->key;
 }
 
-/* What a step of `nodes` nodes and the load took. The error moves both costs, each by its share, as normalised least
-   mean squares do (Widrow and Hoff 1960); one outlier moves them little. */
-static void specdec__tune_weigh(specdec__tune *tune, int nodes, double seconds)
+/* Adds the time of a step of `nodes` nodes and the load. The error corrects row and key, each by its part of the
+   expected time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of that are cut. */
+static void specdec__tune_note_loaded(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
     const double least = 0.01 * specdec__tune_plain(tune);
-    double error = seconds - specdec__tune_alone(tune, nodes) - expected;
+    double error = seconds - specdec__tune_unloaded(tune, nodes) - expected;
 
-    load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_BREATH /* steps may have become faster */
+    load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_PREFILL_STEPS /* measure one without */
                                                            : load->steps + 1;
     if (load->seen > 2 && error > expected / 2)
         error = expected / 2;
@@ -448,25 +458,26 @@ static void specdec__tune_weigh(specdec__tune *tune, int nodes, double seconds)
     load->row *= 1 + error * rows;
     load->key *= 1 + error * keys;
     load->row = load->row > least ? load->row : least;
-    load->key = load->key > least * load->usual ? load->key : least * load->usual;
-    load->most = specdec__max_int(load->most, (int)load->rows);
+    load->key = load->key > least * load->key_ratio ? load->key : least * load->key_ratio;
+    load->most_rows = specdec__max_int(load->most_rows, (int)load->rows);
 }
 
-/* What came of a step. */
+/* What a step cost, and which draft tokens it accepted. */
 typedef struct specdec__tune_outcome {
-    int nodes[SPECDEC__MAX_DRAFTERS], came[SPECDEC__MAX_DRAFTERS]; /* guesses that were verified, and accepted ones */
-    double drafting[SPECDEC__MAX_DRAFTERS];                        /* seconds */
-    double seconds;                                                /* of the target's step */
-    int base, texts;                                               /* nodes that are no guesses; texts that have some */
+    int nodes[SPECDEC__MAX_DRAFTERS];       /* verified draft tokens of each drafter */
+    int accepted[SPECDEC__MAX_DRAFTERS];    /* how many of these were accepted */
+    double drafting[SPECDEC__MAX_DRAFTERS]; /* seconds */
+    double seconds;                         /* of the target's step */
+    int base, sequences;                    /* nodes that are no draft tokens; sequences that decode */
 } specdec__tune_outcome;
 
-/* Settles accounts after a step: an accepted guess saves what a token costs without guesses, the rest of the step's
-   time is shared by its guesses. A drafter in debt rests until that is paid back: so it never costs much more than its
-   share of the time, whatever goes wrong. */
-static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcome *outcome)
+/* Updates each drafter's credit after a step: plus its budget, plus for each accepted draft token the time of a token
+   in plain steps, minus its seconds of drafting, minus its part, by nodes, of the time that draft tokens added to the
+   step. A drafter below 0 rests until its credit is back, so its losses stay near the budget. */
+static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
-    const double plain = specdec__tune_plain(tune), most = SPECDEC__TUNE_WEALTH * plain,
-                 least = -SPECDEC__TUNE_DEBT * plain;
+    const double plain = specdec__tune_plain(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
+                 least = -SPECDEC__TUNE_LEAST_CREDIT * plain;
     double times[SPECDEC__MAX_TREE + 1], usual, seconds;
     int i, guesses = 0;
 
@@ -478,18 +489,19 @@ static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcom
     if (!(plain > 0))
         return;
     for (i = 0; i < tune->count; i++) {
-        double credit = tune->drafters[i].credit + SPECDEC__TUNE_SHARE * plain - outcome->drafting[i];
+        double credit = tune->drafters[i].credit + SPECDEC__TUNE_BUDGET * plain - outcome->drafting[i];
 
         if (guesses)
-            credit += outcome->came[i] * times[outcome->base] / outcome->texts -
+            credit += outcome->accepted[i] * times[outcome->base] / outcome->sequences -
                       (seconds - times[outcome->base]) * outcome->nodes[i] / guesses;
         tune->drafters[i].credit = credit > most ? most : credit < least ? least : credit;
-        if (outcome->came[i] > 0)
-            tune->drafters[i].patience = 1; /* if this was a look at one that did not seem to pay: look again */
+        if (outcome->accepted[i] > 0)
+            tune->drafters[i].retry_steps = 1; /* ask a drafter that did not pay for one more draft token */
     }
 }
 
-/* Whether a drafter that promises so many tokens a second has to rest. The more it promises, the sooner it is back. */
+/* Whether a drafter has to rest, as its credit is below 0. rate: tokens a second that it expects; the higher it is, the
+   more credit a resting drafter gets back. */
 static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
 {
     const double once = specdec__tune_plain(tune);
@@ -497,28 +509,28 @@ static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__
 
     if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
-    *credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * once * (rate / plan->plain - 1);
+    *credit += SPECDEC__TUNE_REST_STEPS * SPECDEC__TUNE_FORGIVEN * once * (rate / plan->plain_rate - 1);
     return 1;
 }
 
-/* Whether a drafter in debt need not even be looked at, with so many tokens of text. */
-static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
+/* Whether the rate of a drafter that rests is not estimated in this step, of a sequence of `count` tokens. */
+static int specdec__tune_skips(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_NAP;
+    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_REST_STEPS;
 }
 
-/* The tree of at most so many levels that pays best with a drafter, and the rate it promises; of one that proposes one
-   token behind a node a chain, of any length. Returns 0 when none pays. */
+/* Builds the tree of at most `levels` levels with the most tokens a second (*found) for a drafter; a chain for one that
+   proposes one child a node. level: seconds of drafting one. Returns 0 if the root alone is best. */
 static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
                               int levels, int grows, double level, double *found)
 {
-    double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->others, worth = 1;
+    double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->other_tokens, worth = 1;
     int n, best = 1;
 
     specdec__tune_acceptance(t, p);
     if (t->ranks > 1)
         return !specdec__tree_pick(tree, found, p, t->ranks, plan->times, plan->most, levels, grows, level,
-                                   plan->others, NULL) && tree->n > 1;
+                                   plan->other_tokens, NULL) && tree->n > 1;
     for (*found = expected / plan->times[1], n = 2; n <= plan->most && n <= levels; n++) {
         expected += worth *= p[0];
         if (expected / (plan->times[n] + n * level) > *found) {
@@ -529,29 +541,29 @@ static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree
     return !specdec_tree_chains(tree, 1, best - 1, NULL) && best > 1;
 }
 
-/* The tree that a drafter shall fill (p->grows: grow) for a text in this step, after others offered plan->rate. Before
-   it can be asked, it has to read so many seconds of text. One that does not pay is asked again now and then, for one
-   guess, so seldom that asking costs about a hundredth, and at once when that guess has come true. Returns the best
-   rate now promised. */
+/* Builds the tree that a drafter is to fill (p->grows: to extend) in this step, after other drafters expected
+   plan->rate tokens a second. reading: seconds of prefilling that it needs before. A drafter that does not pay is asked
+   for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once when that
+   was accepted. Returns the best expected rate. */
 static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p, const specdec__plan *plan,
                                   double reading)
 {
     const double *times = plan->times, rate = plan->rate;
     double found = 0, level = specdec__tune_level(t, times[1]);
 
-    if (p->idle % SPECDEC__TUNE_NAP == 0 &&
+    if (p->idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
         specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, t->at_once ? level / p->levels : level, &found) &&
-        found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
-        p->idle = 0;
+        found > rate * 1.02 && reading <= SPECDEC__TUNE_PAYBACK_STEPS * times[1] * (found / rate - 1)) {
+        p->idle_steps = 0;
         return found;
     }
     p->tree.n = 1;
-    if (++p->idle < t->patience || reading > t->credit)
+    if (++p->idle_steps < t->retry_steps || reading > t->credit)
         return rate;
     specdec_tree_chains(&p->tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
-    t->patience = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    p->idle = 0;
+    t->retry_steps = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
+    p->idle_steps = 0;
     return rate;
 }
 

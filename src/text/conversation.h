@@ -15,7 +15,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* A text of the caller's with its length; one that is not there is empty. */
+/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for NULL. */
 static specdec__bytes specdec__text_of(specdec_text text)
 {
     return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
@@ -570,9 +570,9 @@ static const specdec__calls *specdec__conversation_named(specdec__bytes text, co
 
 /* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
    stays in w->found. */
-static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_recognise(specdec__chat_work *w,
-                                                                             specdec__bytes text,
-                                                                             const specdec__vocab *v)
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(specdec__chat_work *w,
+                                                                                specdec__bytes text,
+                                                                                const specdec__vocab *v)
 {
     static const char tools[] =
         "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather.\", "

@@ -428,7 +428,7 @@ static void specdec__answer_keyed(specdec_splitter *s)
         specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
-/* Can what was noted only be the beginning of an object, a list or a long number? */
+/* Whether the bytes noted so far can only begin an object, a list or a long number. */
 static int specdec__answer_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
@@ -1009,7 +1009,7 @@ static void specdec__answer_step(specdec_splitter *s)
     }
 }
 
-/* The answer has ended: what is held back is what it looks like. */
+/* Ends the answer: bytes that were held back become the kind of part that they look like. */
 static void specdec__answer_finish(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
@@ -1033,7 +1033,7 @@ static void specdec__answer_finish(specdec_splitter *s)
 
 /* ---- Taken from outside. */
 
-/* The next bytes; NULL: the answer has ended. */
+/* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
 {
     s->input = bytes;

@@ -462,7 +462,7 @@ static void stages_submit(specdec__pipe *pipe, const specdec__order *order)
     for (i = 0; i < order->n; i++) {
         const int at = order->first + i, parent = order->parents[i];
 
-        stages.depth[at] = r->depth[i] = parent < 0 ? pipe->text->count - 1 : stages.depth[parent] + 1;
+        stages.depth[at] = r->depth[i] = parent < 0 ? pipe->sequence->count - 1 : stages.depth[parent] + 1;
         stages.right[at] = r->right[i] =
             parent < 0 || (stages.right[parent] && order->tokens[i] == token_at(r->depth[i]));
     }
@@ -480,22 +480,22 @@ static int stages_look(specdec__pipe *pipe, int until)
     const double takes = ready - link_seconds(1);
     double end = INFINITY;
 
-    pipe->takes = takes;
-    if (until & SPECDEC__PIPE_BACK)
+    pipe->free_at = takes;
+    if (until & SPECDEC__PIPE_RETURNED)
         end = back;
-    if (until & SPECDEC__PIPE_TAKES && takes < end)
+    if (until & SPECDEC__PIPE_FREE && takes < end)
         end = takes;
-    if (until && pipe->wake > 0 && pipe->wake < end)
-        end = pipe->wake + 2e-9; /* the clock shows whole nanoseconds */
+    if (until && pipe->wake_at > 0 && pipe->wake_at < end)
+        end = pipe->wake_at + 2e-9; /* the clock shows whole nanoseconds */
     if (end < INFINITY && end > world.now)
         world.now = end;
-    return (back <= world.now ? SPECDEC__PIPE_BACK : 0) | (takes <= world.now ? SPECDEC__PIPE_TAKES : 0) |
+    return (back <= world.now ? SPECDEC__PIPE_RETURNED : 0) | (takes <= world.now ? SPECDEC__PIPE_FREE : 0) |
            SPECDEC__PIPE_IDLE;
 }
 
 static specdec_result stages_take(specdec__pipe *pipe, specdec_error *error)
 {
-    specdec__context *c = &pipe->text->engine->target;
+    specdec__context *c = &pipe->sequence->engine->target;
     const passing r = stages.runs[0];
     int i;
 
@@ -515,7 +515,7 @@ static specdec_result stages_take(specdec__pipe *pipe, specdec_error *error)
                 world.events[world.count - 1].kept = 0;
         }
     }
-    pipe->longest = longest_seconds(r.n);
+    pipe->stage_seconds = longest_seconds(r.n);
     memmove(&stages.runs[0], &stages.runs[1], (size_t)--stages.count * sizeof stages.runs[0]);
     return SPECDEC_OK;
 }
@@ -561,7 +561,7 @@ static double stages_step(int n, double from, int noted)
 static specdec_result virtual_verify(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     const specdec *t = (const specdec *)(const void *)((const char *)c->views[0] - offsetof(specdec, view));
-    const int beside = t->engine->ahead->on;
+    const int beside = t->engine->ahead->active;
     const double share = beside ? 1 - world.busy * (simulated.cores - c->threads) / simulated.cores : 1;
     const double from = world.now;
     int right[SPECDEC__MAX_TREE + 1], depth[SPECDEC__MAX_TREE + 1], i;
@@ -686,8 +686,8 @@ static void trace_keep(specdec__drafter *d, specdec__proposal *p, int root)
     (void)d;
     drafted += p->depth[root];
     specdec__draft_reroot(p, root);
-    for (p->ran = 0, i = 1; i < p->tree.n; i++)
-        p->ran += p->extended[i];
+    for (p->extended_count = 0, i = 1; i < p->tree.n; i++)
+        p->extended_count += p->extended[i];
 }
 
 static void trace_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -970,13 +970,13 @@ static void record_times(specdec *t, FILE *out)
 {
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[0];
-    double draft = specdec__engine_time(e, d, 0, INFINITY), beside, mean[2][WIDTHS];
+    double draft = specdec__engine_time_forward(e, d, 0, INFINITY), beside, mean[2][WIDTHS];
     int less, i, round;
     enum { ROUNDS = 4 };
 
 
     d->kind->move(d, &e->pool, 1);
-    beside = specdec__engine_time(e, d, 0, INFINITY);
+    beside = specdec__engine_time_forward(e, d, 0, INFINITY);
     d->kind->move(d, &e->pool, e->config.threads);
     fprintf(out, "# times %d %.7f %.7f\n", e->config.threads, draft, beside);
     memset(mean, 0, sizeof mean);
@@ -984,7 +984,7 @@ static void record_times(specdec *t, FILE *out)
         for (less = 0; less < 2 && less < e->config.threads; less++) {
             e->target.threads = e->config.threads - less;
             for (i = 0; i < WIDTHS - 1; i++)
-                mean[less][i] += specdec__engine_time(e, NULL, 1 << i, INFINITY) / ROUNDS;
+                mean[less][i] += specdec__engine_time_forward(e, NULL, 1 << i, INFINITY) / ROUNDS;
         }
     e->target.threads = e->config.threads;
     for (less = 0; less < 2 && less < e->config.threads; less++)
