@@ -66,7 +66,7 @@ static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t 
     return SPECDEC_OK;
 }
 
-/* Is data[size] a file that specdec__ngram_save wrote for this vocabulary, of so many tokens? */
+/* Checks that data[size] is a file of specdec__ngram_save for this vocabulary; tokens: the size of the vocabulary. */
 static specdec_result specdec__ngram_check(const unsigned char *data, size_t size, uint64_t vocabulary, int tokens,
                                            specdec_error *error)
 {
