@@ -170,6 +170,7 @@ extern "C" {
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
    SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
+   SPECDEC_NO_RECURRENT  without recurrent layers (LFM2, Qwen3.5, Mamba-2): a model with some is refused; 14 KB less
    SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
@@ -765,9 +766,10 @@ SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, si
    sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, into data[room], as
-   a file that specdec_load_history reads on any machine. *bytes becomes its size; with NULL as data that is all. The
-   file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, and what the model
+   found likely behind them, into data[room], as a file that specdec_load_history reads on any machine. *bytes becomes
+   its size; with NULL as data that is all. The file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine
+   has no n-grams. */
 SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
 /* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
@@ -1859,6 +1861,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__EXPERTS 0
 #else
 #define SPECDEC__EXPERTS 1
+#endif
+
+/* Whether recurrent layers are there. */
+#ifdef SPECDEC_NO_RECURRENT
+#define SPECDEC__RECURRENT 0
+#else
+#define SPECDEC__RECURRENT 1
 #endif
 
 /* Whether there is more to draft with than a model. */
@@ -3521,7 +3530,7 @@ typedef struct specdec__quant_type {
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
     uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2), of two
                            bits in [-1, 2] */
-    uint16_t has_minimum; /* it has no more than 5 bits then */
+    uint16_t has_minimum; /* a code has no more than 5 bits then: sums of wider codes know no minimums */
     specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
@@ -34572,6 +34581,9 @@ typedef struct specdec__mixing {
     int inputs, kept;         /* of which [inputs, inputs + kept) changes the state */
 } specdec__mixing;
 
+/* Whether a model has recurrent layers, here or in another part of it. */
+SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+
 /* Floats of the matrix of a head. */
 SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
 
@@ -34688,7 +34700,8 @@ typedef struct specdec__layer {
    bit i % PERIOD of OTHERS is set. */
 enum {
     SPECDEC__NO_TRAIT,       /* ends a row */
-    SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    SPECDEC__NEOX,           /* RoPE turns pairs (i, i + dim/2), as in most models; otherwise (2i, 2i + 1), for which
+                                converters have reordered Llama's rows of queries and keys */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
     SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
@@ -35828,7 +35841,8 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     const specdec__gguf_value *list = &m->recurrent;
     int64_t value = 0;
 
-    if (!m->mixing.kind || index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+    if (!specdec__mixing_is(&m->mixing) ||
+        index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
         return 0;
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
         return 1;
@@ -35891,6 +35905,10 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
     x->kind = m->trait[SPECDEC__MIXING];
     if (!x->kind)
         return SPECDEC_OK;
+    if (!SPECDEC__RECURRENT)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "recurrent layers, which %s has, are left out of this build by SPECDEC_NO_RECURRENT",
+                             m->architecture->name);
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
@@ -38090,7 +38108,7 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!mixing->kind)
+    if (!specdec__mixing_is(mixing))
         return;
     s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->most = specdec__min_int(length / s->every, 1 << 12);
@@ -38112,7 +38130,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 
     memset(state, 0, sizeof *state);
     state->next.slot = -1;
-    if (!s->mixing.kind)
+    if (!specdec__mixing_is(&s->mixing))
         return;
     state->room = s->most + 2;
     state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
@@ -38122,6 +38140,9 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
     for (i = 0; state->place && i < state->places; i++)
         state->place[i] = i;
 }
+
+/* Whether a cache has states. */
+SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
 /* The last point of a view's state (its token count and slot), or zeros if it has none. */
 SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
@@ -38726,7 +38747,7 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
    states; none where a window would reach pages that were given back. */
 static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = kv->states.count ? specdec__state_reach(&view->state, end) : end;
+    end = specdec__states_are(&kv->states) ? specdec__state_reach(&view->state, end) : end;
     return specdec__view_holds_all(view, kv, end) ? end : 0;
 }
 
@@ -38738,7 +38759,8 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 
     if (length < view->length) {
         length = specdec__view_reach(view, kv, length);
-        specdec__state_cut(&view->state, &kv->states, length);
+        if (specdec__states_are(&kv->states))
+            specdec__state_cut(&view->state, &kv->states, length);
     }
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
@@ -38997,7 +39019,8 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         for (had |= s->spare; s->spare;)
             specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
-    specdec__state_unreserve(&view->state, &kv->states);
+    if (specdec__states_are(&kv->states))
+        specdec__state_unreserve(&view->state, &kv->states);
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -39009,7 +39032,7 @@ static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         specdec__state_keep(&view->state, &kv->states, path, count, stay);
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
@@ -39072,7 +39095,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     int end, span, i;
 
     specdec__view_unreserve(view, kv);
-    if (kv->states.count) {
+    if (specdec__states_are(&kv->states)) {
         if (from || view->length)
             return 0;
         count = specdec__state_shares(&view->state, &other->state, count);
@@ -39760,7 +39783,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     }
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    if (c->model->mixing.layers)
+    if (SPECDEC__RECURRENT && c->model->mixing.layers)
         c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
     specdec__arena_beyond(arena, end);
 }
@@ -39797,7 +39820,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
-    if (model->mixing.kind)
+    if (specdec__mixing_is(&model->mixing))
         specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
@@ -42942,7 +42965,7 @@ static void specdec__forward_worker(void *argument, int thread)
         c->scratch[thread].half = 2 * i;
         if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
             return;
-        if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
@@ -43036,7 +43059,10 @@ static specdec_result specdec__forward_skip(specdec__context *c, const specdec__
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
 
-    if (!result && c->kv.states.count && (result = specdec__forward_mix_prepare(c, batch, error)) == SPECDEC_OK)
+    if (result || !specdec__states_are(&c->kv.states))
+        return result;
+    result = specdec__forward_mix_prepare(c, batch, error);
+    if (!result)
         specdec__forward_mix_end(c, 0);
     return result;
 }
@@ -43050,13 +43076,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
-    if (!result && c->kv.states.count)
+    if (!result && specdec__states_are(&c->kv.states))
         result = specdec__forward_mix_prepare(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (c->kv.states.count)
+    if (specdec__states_are(&c->kv.states))
         specdec__forward_mix_end(c, !result);
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return result;
@@ -45813,7 +45839,7 @@ SPECDEC__FOR_SIZE
 
 /* The most probable tokens behind a context. */
 typedef struct specdec__recycled {
-    uint32_t tag;                            /* of the context */
+    uint32_t tag;                            /* a hash of the context; its lowest bits are its place */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
     int32_t tokens[SPECDEC__RECYCLE_TOKENS];
 } specdec__recycled;
@@ -45833,16 +45859,21 @@ static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *aren
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
 
-/* The entry for a context of n tokens (tail[0] is the newest), and the tag that it must have. */
-static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, const int32_t *tail, int n, uint32_t *tag)
+/* The tag of a context of n tokens, tail[0] being its newest. */
+static uint32_t specdec__recycle_tag(const int32_t *tail, int n)
 {
     uint64_t hash = (uint64_t)n;
     int i;
 
     for (i = 0; i < n; i++)
         hash = specdec__mix((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
-    *tag = (uint32_t)(hash >> 32);
-    return &r->entries[(uint32_t)hash & (r->count - 1)];
+    return (uint32_t)(hash >> 32);
+}
+
+/* The only place of a context in the table, which has at least one. */
+SPECDEC__INLINE specdec__recycled *specdec__recycle_place(const specdec__recycling *r, uint32_t tag)
+{
+    return &r->entries[tag & (r->count - 1)];
 }
 
 /* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
@@ -45850,11 +45881,10 @@ static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, co
 static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
                                                       int *length)
 {
-    uint32_t tag;
-
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
-        const specdec__recycled *entry = specdec__recycle_place(r, tail, *length, &tag);
+        const uint32_t tag = specdec__recycle_tag(tail, *length);
+        const specdec__recycled *entry = specdec__recycle_place(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -45882,9 +45912,8 @@ static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, in
         kept.tokens[i] = best[i].token;
     }
     for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
-        specdec__recycled *place = specdec__recycle_place(r, tail, i, &kept.tag);
-
-        *place = kept;
+        kept.tag = specdec__recycle_tag(tail, i);
+        *specdec__recycle_place(r, kept.tag) = kept;
     }
 }
 
@@ -45907,7 +45936,6 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_STREAKS     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
 #define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count, at most; older ones lose weight */
 #define SPECDEC__NGRAM_END        (-1) /* in place of a token: the end of a sequence */
-#define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
 
 /* A run of tokens that occurs in sequences. parent, suffix, child and chain are indices of runs; -1: none. Run 0 is
    empty. */
@@ -46709,8 +46737,28 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The bytes of a file that specdec__ngram_save writes. */
-static size_t specdec__ngram_file_size(const specdec__ngram *index)
+#define SPECDEC__NGRAM_HEAD  24 /* bytes before the tokens of a file */
+#define SPECDEC__NGRAM_ENTRY 40 /* bytes of an entry of the table of likely tokens */
+
+/* Where a file's parts are. */
+typedef struct specdec__ngram_file {
+    const unsigned char *tokens, *entries;
+    size_t count, entry_count;
+} specdec__ngram_file;
+
+/* Entries of the table that say something. */
+static size_t specdec__ngram_entries(const specdec__recycling *r)
+{
+    size_t count = 0;
+    uint32_t i;
+
+    for (i = 0; i < r->count; i++)
+        count += r->entries[i].share[0] > 0;
+    return count;
+}
+
+/* The tokens, and ends of texts, of a file that specdec__ngram_save writes. */
+static size_t specdec__ngram_file_tokens(const specdec__ngram *index)
 {
     size_t tokens = (size_t)index->remembered;
     int i;
@@ -46718,7 +46766,7 @@ static size_t specdec__ngram_file_size(const specdec__ngram *index)
     for (i = 0; i < index->size.readers; i++)
         if (index->readers[i].length > index->readers[i].from)
             tokens += (size_t)(index->readers[i].length - index->readers[i].from) + 1;
-    return SPECDEC__NGRAM_HEAD + tokens * 4 + 8;
+    return tokens;
 }
 
 /* Writes the counted tokens of a live sequence and an end mark. Returns the address behind them. */
@@ -46734,88 +46782,161 @@ static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *read
     return to + 4;
 }
 
-/* Writes the tokens that the index counts, of the history and then of the live sequences, as a file into data[room].
-   *bytes: the size of the file; data NULL: only that. All numbers are little-endian:
+/* Writes the table of likely tokens. Returns where it stopped. */
+static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
+{
+    uint32_t i;
+    int k;
+
+    for (i = 0; i < r->count; i++) {
+        const specdec__recycled *entry = &r->entries[i];
+
+        if (!entry->share[0])
+            continue;
+        specdec__store_u32(to, entry->tag);
+        for (k = 0; k < SPECDEC__RECYCLE_TOKENS; k++) {
+            specdec__store_u16(to + 4 + 2 * k, entry->share[k]);
+            specdec__store_u32(to + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k, (uint32_t)entry->tokens[k]);
+        }
+        to += SPECDEC__NGRAM_ENTRY;
+    }
+    return to;
+}
+
+/* Writes the tokens that the index counts, of the history and then of the live sequences, and the table of likely
+   tokens, as a file into data[room]. *bytes: the size of the file; data NULL: only that. All numbers are little-endian:
      8 bytes  "SPECSEEN"
-     4        version: 1
+     4        version: 2
      4        count
      8        vocabulary: a fingerprint, by which specdec__ngram_load knows files for another tokenizer
      4 each   count tokens; 0xffffffff is the end of a text
+     4        entries of the table of likely tokens
+     40 each  4 bytes the context's hash, 6 times 2 bytes shares of 32768, falling, 6 times 4 bytes tokens
      8        FNV-1a of all bytes before
-   O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
+   A file of version 1 has no table: its tokens are followed by the hash. O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t vocabulary, void *data,
                                           size_t room, size_t *bytes, specdec_error *error)
 {
+    const size_t count = specdec__ngram_file_tokens(index), entries = specdec__ngram_entries(&index->recycling);
     unsigned char *file = (unsigned char *)data, *to;
     int i;
 
-    *bytes = specdec__ngram_file_size(index);
+    *bytes = SPECDEC__NGRAM_HEAD + 4 * count + 4 + SPECDEC__NGRAM_ENTRY * entries + 8;
     if (!data)
         return SPECDEC_OK;
     if (*bytes > room)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", *bytes, room);
     memcpy(file, "SPECSEEN", 8);
-    specdec__store_u32(file + 8, 1);
-    specdec__store_u32(file + 12, (uint32_t)((*bytes - SPECDEC__NGRAM_HEAD - 8) / 4));
+    specdec__store_u32(file + 8, 2);
+    specdec__store_u32(file + 12, (uint32_t)count);
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_HEAD;
     for (i = 0; i < index->remembered; i++, to += 4)
         specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_text(&index->readers[i], to);
+    specdec__store_u32(to, (uint32_t)entries);
+    to = specdec__ngram_save_table(&index->recycling, to + 4);
     specdec__store_u64(to, specdec__hash(SPECDEC__HASH, file, *bytes - 8));
     return SPECDEC_OK;
 }
 
-/* Checks that data[size] is a file of specdec__ngram_save for this vocabulary; tokens: the size of the vocabulary. */
-static specdec_result specdec__ngram_check(const unsigned char *data, size_t size, uint64_t vocabulary, int tokens,
-                                           specdec_error *error)
+/* Finds a file's parts. Returns 0 when its size is not that of its parts. */
+static int specdec__ngram_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
-    size_t count, i;
+    size_t left = size - SPECDEC__NGRAM_HEAD - 8;
+
+    f->count = specdec__load_u32(data + 12);
+    f->tokens = data + SPECDEC__NGRAM_HEAD;
+    f->entry_count = 0;
+    if (f->count > left / 4)
+        return 0;
+    left -= 4 * f->count;
+    f->entries = f->tokens + 4 * f->count;
+    if (specdec__load_u32(data + 8) == 1)
+        return !left;
+    if (left < 4)
+        return 0;
+    f->entry_count = specdec__load_u32(f->entries);
+    f->entries += 4;
+    return !((left - 4) % SPECDEC__NGRAM_ENTRY) && (left - 4) / SPECDEC__NGRAM_ENTRY == f->entry_count;
+}
+
+/* Reads an entry of the table. Returns 0 when its shares or tokens cannot be. */
+static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
+{
+    int k;
+
+    entry->tag = specdec__load_u32(from);
+    for (k = 0; k < SPECDEC__RECYCLE_TOKENS; k++) {
+        const uint32_t token = specdec__load_u32(from + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k);
+
+        entry->share[k] = specdec__load_u16(from + 4 + 2 * k);
+        entry->tokens[k] = (int32_t)token;
+        if (token >= (uint32_t)tokens || entry->share[k] > (k ? entry->share[k - 1] : 32768) || !entry->share[0])
+            return 0;
+    }
+    return 1;
+}
+
+/* Checks that data[size] is a file of specdec__ngram_save for this vocabulary; tokens: the size of the vocabulary. */
+static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigned char *data, size_t size,
+                                           uint64_t vocabulary, int tokens, specdec_error *error)
+{
+    specdec__recycled entry;
+    size_t i;
 
     if (size < SPECDEC__NGRAM_HEAD + 8 || memcmp(data, "SPECSEEN", 8) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a file of what was seen");
-    if (specdec__load_u32(data + 8) != 1)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 is read)",
+    if (specdec__load_u32(data + 8) - 1 > 1)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 and 2 are read)",
                              specdec__load_u32(data + 8));
-    count = specdec__load_u32(data + 12);
-    if ((size - SPECDEC__NGRAM_HEAD - 8) / 4 != count || size % 4 ||
+    if (!specdec__ngram_file_parts(f, data, size) ||
         specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the file of what was seen is damaged");
     if (specdec__load_u64(data + 16) != vocabulary)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "what was seen belongs to another vocabulary");
-    for (i = 0; i < count; i++) {
-        uint32_t token = specdec__load_u32(data + SPECDEC__NGRAM_HEAD + i * 4);
+    for (i = 0; i < f->count; i++) {
+        uint32_t token = specdec__load_u32(f->tokens + i * 4);
 
-        if (token != (uint32_t)SPECDEC__NGRAM_END && (token >= (uint32_t)tokens || i + 1 == count))
+        if (token != (uint32_t)SPECDEC__NGRAM_END && (token >= (uint32_t)tokens || i + 1 == f->count))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "token %zu of what was seen is out of range", i);
     }
+    for (i = 0; i < f->entry_count; i++)
+        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_ENTRY, tokens))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "entry %zu of what was seen is out of range", i);
     return SPECDEC_OK;
 }
 
 /* Reads the sequences of a file of specdec__ngram_save into the history, as if they ended now; the oldest tokens are
-   dropped where there is no room. tokens: of the vocabulary. Every byte is checked before any counts. O(size). A file
-   that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH;
-   SPECDEC_ERROR_ARGUMENT: this index has no history. */
+   dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
+   Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
+   SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
+   history. */
 static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
                                           const void *data, size_t size, specdec_error *error)
 {
-    const unsigned char *file = (const unsigned char *)data;
     const size_t room = (size_t)index->size.history;
-    specdec_result result = specdec__ngram_check(file, size, vocabulary, tokens, error);
-    size_t count, i;
+    specdec__ngram_file f = {NULL, NULL, 0, 0};
+    specdec__recycled entry;
+    specdec_result result = specdec__ngram_check(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
+    size_t i;
 
     if (result)
         return result;
     if (!room)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no room for what was seen");
-    count = specdec__load_u32(file + 12);
-    for (i = count > room ? count - room : 0; i < count; i++) {
-        int32_t token = (int32_t)specdec__load_u32(file + SPECDEC__NGRAM_HEAD + i * 4);
+    for (i = f.count > room ? f.count - room : 0; i < f.count; i++) {
+        int32_t token = (int32_t)specdec__load_u32(f.tokens + i * 4);
 
         specdec__ngram_make_room(index);
         specdec__ngram_replay(index, token);
         specdec__ngram_remember(index, token);
+    }
+    for (i = 0; i < f.entry_count && index->recycling.count; i++) {
+        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_ENTRY, tokens);
+        if (!specdec__recycle_place(&index->recycling, entry.tag)->share[0])
+            *specdec__recycle_place(&index->recycling, entry.tag) = entry;
     }
     return SPECDEC_OK;
 }
@@ -49851,7 +49972,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || target->mixing.kind || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__mixing_is(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
                              "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
     for (i = 0; i < m->layers; i++) {
@@ -50739,7 +50860,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
-    if (target->model->mixing.kind)
+    if (specdec__mixing_is(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)
@@ -51540,7 +51661,7 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && model->mixing.kind)
+    if (settings->slide && specdec__mixing_is(&model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
@@ -60419,7 +60540,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen;
-    if (m->mixing.kind)
+    if (specdec__mixing_is(&m->mixing))
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
     info->drafts = specdec__model_drafts(m);
@@ -61262,7 +61383,7 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS])
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
@@ -61350,7 +61471,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
     const int point = specdec__state_find(&t->view.state, keys);
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
@@ -61420,7 +61541,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS]) {
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
@@ -61569,9 +61690,9 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.position = keys;
     specdec__view_settle(&t->view, kv);
@@ -62791,6 +62912,8 @@ SPECDEC__LANE_INLINE void X(recur_of)(const specdec__recurrence *r, int corrects
 /* An update of a recurrent layer's head. */
 SPECDEC__LANE void X(recur)(const specdec__recurrence *r)
 {
+    if (!SPECDEC__RECURRENT)
+        return;
     if (r->corrects && r->query)
         X(recur_of)(r, 1, 1);
     else if (r->corrects)

@@ -45,10 +45,10 @@ class Server:
         self.errors.seek(0)
         return self.errors.read().decode("utf-8", "replace")
 
-    def connect(self, timeout=300):
+    def connect(self, timeout=3600):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
-    def ask(self, method, path, body=None, headers={}, timeout=300):
+    def ask(self, method, path, body=None, headers={}, timeout=3600):
         c = self.connect(timeout)
         try:
             c.request(method, path, body, headers)
@@ -104,11 +104,11 @@ class Server:
         about = json.loads(self.get("/health")[1])
         return about["running"] + about["waiting"]
 
-    def finish(self, looks=3000):
+    def finish(self, looks=600):
         """Waits until nothing is at work, for as long as tokens are read or written, however slowly; whether that came about."""
         while self.work():
             before = self.tokens()
-            if not until(lambda: self.tokens() != before or not self.work(), looks):
+            if not until(lambda: self.tokens() != before or not self.work(), looks, 0.1):
                 return False
         return True
 

@@ -202,7 +202,7 @@ static specdec_result oracle_fill(specdec__drafter *d, specdec__proposal *p, spe
     for (i = 1; i < p->most && i < p->levels && p->count + i <= o->count; i++) {
         specdec__tree_put(&p->tree, i, i - 1, 1);
         p->tokens[i] = o->text[p->count + i - 1];
-        p->probability[i] = 0.99f;
+        p->share[i] = 0.99f;
     }
     p->tree.n = i;
     return SPECDEC_OK;
@@ -298,7 +298,7 @@ static void test_share_out(void)
 
             propose(k, 1 + uniform(NODES / SPECDEC__MAX_DRAFTERS));
             drafters[k].kind = &kind;
-            p->grows = 1;
+            p->grows = p->shares = 1;
             p->probability = probability[k];
             for (i = 0; i < p->tree.n; i++)
                 probability[k][i] = i ? probability[k][p->tree.parents[i]] * (float)(1 + uniform(9)) / 10 : 1;

@@ -148,6 +148,21 @@ static int is_model(const char *path)
     return is;
 }
 
+/* What continuations obey, if anything: words without a capital letter, of which the model would write some. */
+static const specdec_constraint *constraint;
+
+static void make_constraint(void)
+{
+    specdec_constraint_source source;
+
+    memset(&source, 0, sizeof source);
+    source.kind = SPECDEC_CONSTRAINT_REGEX;
+    source.text = " ([b-km-z][a-z]{0,9}[ ,.]{1,2})*";
+    source.length = SPECDEC_WHOLE_STRING;
+    if (specdec_constraint_init(&constraint, &source, malloc(1 << 20), 1 << 20, &failure))
+        printf("%s\n", failure.text);
+}
+
 /* Returns compare's value. */
 static double run(const char *target, const char *draft, const char *prompt, int draws, int rule, float temperature, int two_levels)
 {
@@ -170,6 +185,8 @@ static double run(const char *target, const char *draft, const char *prompt, int
     config.policy = SPECDEC_POLICY_DYNAMIC; /* trees grow for coupled and top-k; those of the other rules must stay static */
     config.context = 256;
     config.settings.sampling.temperature = temperature;
+    config.constraints = constraint != NULL;
+    config.settings.constraint = constraint;
     if (!specdec_memory_needed(&config, &bytes, &failure) && (memory = malloc(bytes)) != NULL && !specdec_init(&e, &config, memory, bytes, &failure) &&
         !specdec_prompt(e, prompt, SPECDEC_WHOLE_STRING))
         lowest = compare(e, draws);
@@ -202,6 +219,9 @@ int main(int argc, char **argv)
         TEST("so have those of two levels");
         CHECK(run(target, draft, "Once upon a time, there was a little girl named Lily. She had a big red ball and a small white dog. One day she went to "
                   "the park with her mom. The dog ran after the ball and", draws, rule, temperature, 1) > 1e-5);
+        TEST("so have those that obey a constraint, which forbids some of what the model would write");
+        make_constraint();
+        CHECK(constraint && run(target, draft, prompt, draws, rule, temperature, 0) > 1e-5);
     }
     return check_report("test_lossless");
 }

@@ -152,47 +152,54 @@ static double log_total(const float *row, int vocab)
     return high + log(sum);
 }
 
-/* The mean KL of rows, but for the `spared` largest ones. */
-static double mean_kl(const float *exact, const float *ours, int count, int vocab, int spared)
+static int by_size(const void *a, const void *b)
 {
-    double kl = 0, row, largest[2] = {0, 0};
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The mean KL of rows, but for the `spared` largest ones, as far as they are ten times the middle one; *left: how many these are. */
+static double mean_kl(const float *exact, const float *ours, int count, int vocab, int spared, int *left)
+{
+    double kl = 0, rows[256] = {0}, middle;
     int i, j;
 
     for (i = 0; i < count; i++, exact += vocab, ours += vocab) {
         const double a = log_total(exact, vocab), b = log_total(ours, vocab);
 
-        for (row = 0, j = 0; j < vocab; j++)
-            row += exp((double)exact[j] - a) * ((double)exact[j] - a - (double)ours[j] + b);
-        kl += row / count;
-        if (row > largest[0]) {
-            largest[1] = largest[0];
-            largest[0] = row;
-        } else {
-            largest[1] = row > largest[1] ? row : largest[1];
-        }
+        for (j = 0; j < vocab; j++)
+            rows[i] += exp((double)exact[j] - a) * ((double)exact[j] - a - (double)ours[j] + b);
     }
-    while (spared > 0)
-        kl -= largest[--spared] / count;
+    qsort(rows, (size_t)count, sizeof *rows, by_size);
+    middle = rows[count / 2];
+    for (*left = 0; *left < spared && rows[count - 1 - *left] > 10 * middle; ++*left)
+        continue;
+    for (i = 0; i < count - *left; i++)
+        kl += rows[i] / count;
     return kl;
 }
 
-/* Rows of a case that are spared. In these, a router's choice is so close that what quantised activations lose decides it:
-   then a row's KL is a hundred times that of others. The peer's rows are close elsewhere. */
-static int spared_rows(const char *name)
+/* Whether a model's file holds a tensor whose name ends so. */
+static int holds(const subject *s, const char *ending)
 {
-    static const char *const cases[] = {"bailingmoe2-q8_0", "deepseek2-k-q4_k_m", "glm4moe-q8_0", "lfm2moe-q8_0", "qwen3next-q8_0"};
+    const size_t length = strlen(ending);
     size_t i;
 
-    for (i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (strcmp(name, cases[i]) == 0)
-            return 2;
+    for (i = 0; i + length <= s->size; i++)
+        if (!memcmp(s->data + i, ending, length))
+            return 1;
     return 0;
 }
 
+/* In mixtures of experts a router's two best scores at the edge of a choice can be closer than what quantised activations lose before it
+   (gaps of .01 to 2.8 times the mean error of a score, measured): then a row goes through another expert, and its KL is ten to a hundred
+   times that of others. The peer's rows are close elsewhere. So two such rows of a quantised mixture do not count. */
 /* Compares a subject's rows with the exact ones of a file, if there is one. */
 static void check_exact(const subject *s, const float *rows, int vocab, const char *suffix, double limit)
 {
-    const int spared = spared_rows(s->name);
+    const int spared = strstr(s->name, "-f32") || !holds(s, "ffn_gate_inp.weight") ? 0 : 2;
+    int left = 0;
     size_t count = 0;
     float *exact = read_floats(s->name, suffix, &count);
     double kl;
@@ -202,9 +209,9 @@ static void check_exact(const subject *s, const float *rows, int vocab, const ch
     TEST("mean KL of every modern model is at most 1e-8 in F32 (1e-5 with GELU), else no more than five percent above the peer's");
     CHECK_EQUAL_INT(count, (size_t)s->count * (size_t)vocab);
     if (count == (size_t)s->count * (size_t)vocab) {
-        kl = mean_kl(exact, rows, s->count, vocab, spared);
+        kl = mean_kl(exact, rows, s->count, vocab, spared, &left);
         printf("  %s%.*s: mean KL %.3e of %.3e%s\n", s->name, (int)(strlen(suffix) - 4), suffix, kl, limit,
-               spared ? ", but for the two rows where an expert is another" : "");
+               left ? ", but for the rows where an expert is another" : "");
         CHECK(kl <= limit);
     }
     free(exact);
@@ -237,18 +244,6 @@ static void check_ways(const subject *s, const float *expected, int vocab)
                     fprintf(stderr, "%s: isa %s, width %d, threads %d\n", s->name, isa, w.width, w.threads);
                 free(rows);
             }
-}
-
-/* Whether a model's file holds a tensor whose name ends so. */
-static int holds(const subject *s, const char *ending)
-{
-    const size_t length = strlen(ending);
-    size_t i;
-
-    for (i = 0; i + length <= s->size; i++)
-        if (!memcmp(s->data + i, ending, length))
-            return 1;
-    return 0;
 }
 
 /* The tokens that a model writes behind a prompt; returns how many. */
@@ -451,6 +446,7 @@ static void check_mtp(reference *r)
     const float *states, *exact;
     float *rows[2] = {NULL, NULL};
     int i, width = 0, vocab = 0;
+    int left;
     double kl[2];
 
     if (!holds(&r->target, "nextn.eh_proj.weight")) {
@@ -486,8 +482,8 @@ static void check_mtp(reference *r)
     }
     exact = next_rows(r, READ + CHAIN, vocab);
     if (exact) {
-        kl[0] = mean_kl(exact, rows[0], READ, vocab, 0);
-        kl[1] = mean_kl(exact + READ * vocab, rows[0] + READ * vocab, CHAIN, vocab, 0);
+        kl[0] = mean_kl(exact, rows[0], READ, vocab, 0, &left);
+        kl[1] = mean_kl(exact + READ * vocab, rows[0] + READ * vocab, CHAIN, vocab, 0, &left);
         printf("  %s: mean KL %.3e of 1e-8, of the chain %.3e\n", r->name, kl[0], kl[1]);
         CHECK(kl[0] <= 1e-8 && kl[1] <= 1e-8);
         CHECK_EQUAL_INT(r->left, 0);

@@ -678,17 +678,27 @@ static void test_files(void)
     CHECK(fresh < 30 && known > 580);
     printf("  %d of 599 tokens guessed, %d after loading\n", fresh, known);
 
+    TEST("a file of version 1, which has no table, is read");
+    specdec__store_u32(file + 8, 1);
+    file_size = SPECDEC__NGRAM_HEAD + 4 * (size_t)specdec__load_u32(file + 12);
+    specdec__store_u64(file + file_size, specdec__hash(SPECDEC__HASH, file, file_size));
+    file_size += 8;
+    start_many(&two, memory_two, 20000, 4, 1, 1000);
+    CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(two.remembered, 601);
+
     TEST("without a history nothing can be loaded");
     start_many(&two, memory_two, 3000, 4, 1, 0);
     CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_ERROR_ARGUMENT);
 }
 
-/* A file that says what it holds rightly. */
+/* A file, of tokens alone, that says what it holds rightly. */
 static size_t seal(unsigned char *data, uint32_t count)
 {
-    const size_t end = SPECDEC__NGRAM_HEAD + (size_t)count * 4;
+    const size_t end = SPECDEC__NGRAM_HEAD + (size_t)count * 4 + 4;
 
     specdec__store_u32(data + 12, count);
+    specdec__store_u32(data + end - 4, 0);
     specdec__store_u64(data + end, specdec__hash(SPECDEC__HASH, data, end));
     return end + 8;
 }
@@ -714,8 +724,8 @@ static int refused(specdec__ngram *index, const unsigned char *data, size_t size
 static void test_damage(void)
 {
     static const int32_t phrase[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
-    static const char expected[] = "SPECSEEN\1\0\0\0\3\0\0\0\xf0\xde\xbc\x9a\x78\x56\x34\x12"
-                                   "\3\0\0\0\1\0\0\0\xff\xff\xff\xff";
+    static const char expected[] = "SPECSEEN\2\0\0\0\3\0\0\0\xf0\xde\xbc\x9a\x78\x56\x34\x12"
+                                   "\3\0\0\0\1\0\0\0\xff\xff\xff\xff\0\0\0\0";
     specdec__ngram index;
     unsigned char bad[256];
     size_t at, size;
@@ -756,7 +766,9 @@ static void test_damage(void)
     size = seal(bad, 10) + 1;
     specdec__store_u64(bad + size - 8, specdec__hash(SPECDEC__HASH, bad, size - 8));
     CHECK(refused(&index, bad, size, SPECDEC_ERROR_FORMAT));
-    specdec__store_u32(bad + 8, 2);
+    specdec__store_u32(bad + 8, 3);
+    CHECK(refused(&index, bad, seal(bad, 0), SPECDEC_ERROR_UNSUPPORTED));
+    specdec__store_u32(bad + 8, 0);
     CHECK(refused(&index, bad, seal(bad, 0), SPECDEC_ERROR_UNSUPPORTED));
     TEST("a file for another vocabulary is refused");
     memcpy(bad, file, file_size);
@@ -882,6 +894,44 @@ static int holds(int node, int32_t token)
     return i < tree.n ? i : 0;
 }
 
+/* An index of one text, with a history and a table of so many entries. */
+static void start_recycling(specdec__ngram *index, unsigned char *block, int entries)
+{
+    specdec__ngram_size size = size_of(CAPACITY, 4, 1, 100);
+    specdec__arena arena = {0};
+
+    arena.base = block;
+    arena.size = sizeof memory;
+    size.recycled = entries;
+    CHECK_EQUAL_INT(specdec__ngram_lay_out(index, &arena, &size, NULL), SPECDEC_OK);
+}
+
+/* The file's last entry, damaged and sealed again. */
+static void check_entries(specdec__ngram *index)
+{
+    static const struct { int at; unsigned char value; } changes[] = {{39, 0x7f}, {5, 0xff}, {4, 0}, {7, 0x7f}};
+    unsigned char *bad = (unsigned char *)malloc(file_size + SPECDEC__NGRAM_ENTRY);
+    unsigned char *last = bad + file_size - 8 - SPECDEC__NGRAM_ENTRY;
+    const size_t counted = file_size - 12 - specdec__ngram_entries(&index->recycling) * SPECDEC__NGRAM_ENTRY;
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        memcpy(bad, file, file_size);
+        last[changes[i].at] = changes[i].value;
+        if (changes[i].at == 4)
+            last[5] = 0;
+        specdec__store_u64(bad + file_size - 8, specdec__hash(SPECDEC__HASH, bad, file_size - 8));
+        CHECK(refused(index, bad, file_size, SPECDEC_ERROR_FORMAT));
+    }
+    for (i = -1; i <= 1; i += 2) {
+        memcpy(bad, file, file_size);
+        specdec__store_u32(bad + counted, specdec__load_u32(bad + counted) + (uint32_t)i);
+        specdec__store_u64(bad + file_size - 8, specdec__hash(SPECDEC__HASH, bad, file_size - 8));
+        CHECK(refused(index, bad, file_size, SPECDEC_ERROR_FORMAT));
+    }
+    free(bad);
+}
+
 static void test_rows(void)
 {
     static const int32_t other[] = {5, 9}, again[] = {2, 3};
@@ -908,6 +958,24 @@ static void test_rows(void)
     specdec__ngram_extend(&index, index.readers, again, 2);
     CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
     CHECK(holds(0, 7) && holds(0, 9) && holds(holds(0, 7), 20));
+
+    TEST("what the target found likely is in the file, too, and is read in a table of any size");
+    watch(&index, 1024, 1);
+    save(&index);
+    for (i = 0; i < 3; i++) {
+        specdec__ngram two;
+
+        start_recycling(&two, memory_two, i == 0 ? 16 : i == 1 ? 1024 : 4096);
+        CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, VOCABULARY, file, file_size, NULL), SPECDEC_OK);
+        specdec__ngram_extend(&two, two.readers, other, 2);
+        CHECK_EQUAL_INT(propose(&two, two.readers, 16, 6, 0.0f), SPECDEC_OK);
+        CHECK(i == 0 || (holds(0, 30) && holds(0, 31)));
+        CHECK(specdec__ngram_entries(&two.recycling) > 0);
+    }
+
+    TEST("entries of other tokens or with shares that rise are refused, as are more or fewer than are there");
+    save(&index);
+    check_entries(&index);
 
     TEST("a table of no entries proposes none of this, one of a few entries is written within its bounds");
     watch(&index, 0, 1);

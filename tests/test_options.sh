@@ -39,11 +39,11 @@ run "$T/plain" "$q4_0"
 check "a type that was left out is an error" [ $status -eq 1 ]
 check "which names the type and the option" says 'type Q4_0.*SPECDEC_TYPES'
 
-cat > "$T/experts.c" << 'END'
+cat > "$T/left.c" << 'END'
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "tests/gguf_maker.h"
-int main(void)
+int main(int argc, char **argv)
 {
     maker_recipe recipe = {0};
     specdec_config config;
@@ -51,21 +51,37 @@ int main(void)
     size_t bytes;
 
     memset(&config, 0, sizeof config);
-    recipe.architecture = "qwen3moe";
+    recipe.architecture = argc > 1 ? argv[1] : "llama";
     config.target.data = maker_model(&recipe, &config.target.size);
     if (specdec_memory_needed(&config, &bytes, &error) == SPECDEC_OK)
         return puts("taken"), 0;
     return fputs(error.text, stderr), error.code == SPECDEC_ERROR_UNSUPPORTED ? 1 : 2;
 }
 END
-run $CC -std=c99 -O0 -pthread -DSPECDEC_NO_SIMD -I. -o "$T/experts" "$T/experts.c" -lm
-run "$T/experts"
-check "mixtures of experts are taken" [ $status -eq 0 ]
-run $CC -std=c99 -O0 -pthread $WARNINGS -DSPECDEC_NO_SIMD -DSPECDEC_NO_EXPERTS -I. -o "$T/experts" "$T/experts.c" -lm
-check "compiles without a warning: -DSPECDEC_NO_EXPERTS" [ $status -eq 0 ]
-run "$T/experts"
-check "mixtures of experts that were left out are an error" [ $status -eq 1 ]
-check "which names the option" says SPECDEC_NO_EXPERTS
+run $CC -std=c99 -O0 -pthread -DSPECDEC_NO_SIMD -I. -o "$T/left" "$T/left.c" -lm
+for architecture in qwen3moe qwen35 lfm2 granitehybrid; do
+    run "$T/left" $architecture
+    check "$architecture is taken" [ $status -eq 0 ]
+done
+# left_out OPTION ARCHITECTURE...: models of these are refused, others are not
+left_out()
+{
+    option=$1
+    shift
+    run $CC -std=c99 -O0 -pthread $WARNINGS -DSPECDEC_NO_SIMD -D$option -I. -o "$T/left" "$T/left.c" -lm
+    check "compiles without a warning: -D$option" [ $status -eq 0 ]
+    for architecture in "$@"; do
+        run "$T/left" $architecture
+        check "$architecture, which was left out, is an error" [ $status -eq 1 ]
+        check "which names the option" says $option
+    done
+    run "$T/left" llama
+    check "llama is taken" [ $status -eq 0 ]
+}
+left_out SPECDEC_NO_EXPERTS qwen3moe
+left_out SPECDEC_NO_RECURRENT qwen35 lfm2 granitehybrid
+build recurrent -DSPECDEC_NO_RECURRENT
+writes recurrent $TARGET
 
 # --- what the header leaves behind: nothing
 cat > "$T/after.c" << 'END'

@@ -49,7 +49,7 @@ static double relative_square(const float *a, const float *b, size_t count)
 /* A block written by hand: bytes at offsets, and what elements must come out. */
 typedef struct known_block {
     uint32_t type;
-    int byte_count;
+    int byte_count; /* TWO, below, is two of them */
     struct { int offset, value; } bytes[16];
     int element_count;
     struct { int index; float value; } elements[8];

@@ -91,6 +91,30 @@ static int used_pages(const specdec *t)
     return used;
 }
 
+/* --- constraints ------------------------------------------------------------------------------------------------------ */
+
+enum { CONSTRAINTS = 5, CONSTRAINT_BYTES = 1 << 20 };
+static const specdec_constraint *constraints[CONSTRAINTS];
+static int obeyed; /* tokens of checked answers that had one */
+
+/* A schema with much that is forced, a grammar, an expression that hardly forbids anything, choices, one without an end. */
+static void make_constraints(void)
+{
+    static const char *const words[] = {"yes", "no", "perhaps", "nobody knows", "none of these"};
+    static const specdec_constraint_source sources[CONSTRAINTS] = {
+        {SPECDEC_CONSTRAINT_SCHEMA, "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":9},\"kind\":{\"enum\":[\"small\",\"large\",\"larger\"]},"
+         "\"count\":{\"type\":\"integer\",\"minimum\":3,\"maximum\":250}},\"required\":[\"name\",\"kind\",\"count\"],\"additionalProperties\":false}",
+         SPECDEC_WHOLE_STRING, NULL, 0, NULL, 1},
+        {SPECDEC_CONSTRAINT_GBNF, "root ::= \"The \" (\"cat\" | \"cow\" | \"crow\") (\" sings\" | \" sits\" | [a-c]{1,12})* \".\"", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+        {SPECDEC_CONSTRAINT_REGEX, "[^x]{0,60}", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0},
+        {SPECDEC_CONSTRAINT_CHOICES, NULL, 0, words, 5, NULL, 0},
+        {SPECDEC_CONSTRAINT_GBNF, "root ::= (\"again, \" | \"and \")+", SPECDEC_WHOLE_STRING, NULL, 0, NULL, 0}};
+    int i;
+
+    for (i = 0; i < CONSTRAINTS; i++)
+        CHECK_EQUAL_INT(specdec_constraint_init(&constraints[i], &sources[i], malloc(CONSTRAINT_BYTES), CONSTRAINT_BYTES, &failure), SPECDEC_OK);
+}
+
 /* --- what a text must be ---------------------------------------------------------------------------------------------- */
 
 static machine oracle;
@@ -100,6 +124,7 @@ typedef struct slot {
     specdec *text;
     specdec_settings settings;
     int from;      /* tokens that were prompted, or checked already */
+    int begin;     /* tokens before its answer, which obeys settings.constraint */
     int prompted;  /* there was a prompt */
 } slot;
 
@@ -109,8 +134,9 @@ static void check_slot(slot *s)
     int count;
 
     specdec_tokens(s->text, &tokens, &count);
-    check_written(&oracle, tokens, s->from, count, &s->settings);
+    check_written(&oracle, tokens, s->settings.constraint && s->prompted ? s->begin : s->from, count, &s->settings);
     s->from = count;
+    obeyed += s->settings.constraint && s->prompted ? count - s->begin : 0;
 }
 
 /* --- a lane that takes its time --------------------------------------------------------------------------------------- */
@@ -314,13 +340,21 @@ static slot *any_slot(world *w, int open)
     return NULL;
 }
 
+/* Other settings from here on. With a constraint, what follows is a new answer, whatever it was before. */
 static void change_settings(world *w, slot *s)
 {
+    const specdec_constraint *before = s->settings.constraint;
+    const int32_t *tokens;
+
     check_slot(s);
+    s->settings.constraint = w->config.constraints && dice(w, 2) ? constraints[dice(w, CONSTRAINTS)] : NULL;
     s->settings.sampling.temperature = dice(w, 2) ? 0 : 0.9f;
     s->settings.sampling.seed = (uint64_t)dice(w, 5);
     s->settings.max_tokens = dice(w, 3) ? 0 : 20;
     CHECK_EQUAL_INT(specdec_set(s->text, &s->settings), SPECDEC_OK);
+    specdec_tokens(s->text, &tokens, &s->begin);
+    if (before || s->settings.constraint)
+        CHECK_EQUAL_INT(specdec_rewind(s->text, s->begin), SPECDEC_OK);
 }
 
 static void open_slot(world *w)
@@ -372,7 +406,7 @@ static void prompt_slot(world *w, slot *s)
     if (result == SPECDEC_ERROR_CANCELLED || result == SPECDEC_ERROR_CONTEXT)
         return;
     CHECK_EQUAL_INT(result, SPECDEC_OK);
-    s->from = own + n;
+    s->from = s->begin = own + n;
     s->prompted = 1;
 }
 
@@ -422,7 +456,7 @@ static void act(world *w)
     } else if (what < 7 && count && dice(w, 2)) {
         check_slot(s);
         remember(w, s);
-        CHECK_EQUAL_INT(specdec_rewind(s->text, s->from = dice(w, 2) * dice(w, count + 1)), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_rewind(s->text, s->from = s->begin = dice(w, 2) * dice(w, count + 1)), SPECDEC_OK);
         s->prompted = s->from > 0;
     } else if (what < 8)
         specdec_cancel(s->text);
@@ -449,6 +483,7 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
     w.random = seed + check_seed() * 1000003;
     alone.sequences = alone.cache = 0;
     alone.drafting = SPECDEC_DRAFT_OFF;
+    alone.logprobs = c->constraints; /* it reads all logits, also where a token is forced */
     if (!open_machine(&oracle, &alone) || !open_machine(&w.own, c))
         return;
     w.slots[0].text = w.own.first;
@@ -534,12 +569,15 @@ static void test_schedules(void)
         if (c.sequences == 1)
             c.cache = c.cache % 2 ? CONTEXT_TOKENS * (2 + c.cache % 5) : 0; /* what is kept of one text lies beside it */
         c.prefixes = i % 4 ? 0 : -1 + i / 4 % 5;
+        c.constraints = i / 3 % 2;
         run_schedule(&c, (uint64_t)i + 1, 150);
     }
     printf("  %d schedules: %d steps, %d of them for several texts; %d pieces; %d calls cancelled, %d without room\n", schedules, steps,
            together, written, cancelled, full);
     printf("  of %lld tokens prompted to texts that ended, %lld were taken from open texts, %lld from ended ones\n", all_prompted,
            open_taken, kept_taken);
+    printf("  %d tokens of answers obeyed a constraint\n", obeyed);
+    CHECK(schedules < 20 || obeyed > 300);
     CHECK(schedules < 20 || kept_taken > 0);
     CHECK(schedules < 20 || (together > steps / 8 && cancelled));
     CHECK(schedules < 50 || full);
@@ -709,7 +747,7 @@ static void test_forks(void)
     int i;
 
     TEST("texts that fork: each path is what it is alone, by token and by rule, greedily and sampled, with every drafter");
-    for (i = 0; i < (getenv("TEST_WRAPPER") ? 6 : quick ? 10 : 200); i++) {
+    for (i = 0; i < (getenv("TEST_WRAPPER") ? 6 : quick ? 6 : 200); i++) {
         static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF,
                                                  SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE, SPECDEC_DRAFT_MTP};
         const int model = i % 5 ? PLAIN : WINDOWED, by_token = i % 2;
@@ -765,7 +803,7 @@ static void test_forks(void)
         close_machine(&oracle);
     }
     printf("  %d forks\n", forked);
-    CHECK(forked > (getenv("TEST_WRAPPER") ? 10 : quick ? 30 : 500));
+    CHECK(forked > (getenv("TEST_WRAPPER") || quick ? 10 : 500));
 }
 
 /* --- bytes and log-probabilities ---------------------------------------------------------------------------------------- */
@@ -820,7 +858,7 @@ static void test_bytes(void)
     int i, k, j;
 
     TEST("bytes, stop strings, log-probabilities and restored answers are those of a text alone, in the tightest engines, too");
-    for (i = 0; i < (quick ? 14 : 70); i++) {
+    for (i = 0; i < (quick ? 8 : 70); i++) {
         const int model = i % 4 ? PLAIN : WINDOWED;
         specdec_config c = config_of(model, i % 3 ? -1 : model == PLAIN ? NOISY : WINDOWED), one;
         int32_t tokens[8][10];
@@ -1372,7 +1410,7 @@ static void test_forks_ahead(void)
     specdec_config c = config_of_sevens();
     char plain[20000], whole[20000], again[20000], stop[3] = {0};
     size_t length, length_whole, length_again;
-    const int seeds = quick ? 4 : 16;
+    const int seeds = quick ? 2 : 16;
     int seed, at, children, all = 0, stops = 0;
 
     TEST("settings that change, and stop strings that come, ask not how far steps have gone ahead: children and answers are the same");
@@ -2368,9 +2406,10 @@ int main(int argc, char **argv)
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
-    schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 12 : 400 * check_depth(); /* emulated: few */
+    schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 8 : 400 * check_depth(); /* emulated: few */
     given_model = argc > 3 ? argv[3] : NULL;
     make_models();
+    make_constraints();
     heads = random_heads();
     layer = random_layer();
     for (i = 0; i < DRAFTERS; i++)

@@ -172,6 +172,13 @@
 #define SPECDEC__EXPERTS 1
 #endif
 
+/* Whether recurrent layers are there. */
+#ifdef SPECDEC_NO_RECURRENT
+#define SPECDEC__RECURRENT 0
+#else
+#define SPECDEC__RECURRENT 1
+#endif
+
 /* Whether there is more to draft with than a model. */
 #define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
 

@@ -67,7 +67,7 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
    states; none where a window would reach pages that were given back. */
 static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = kv->states.count ? specdec__state_reach(&view->state, end) : end;
+    end = specdec__states_are(&kv->states) ? specdec__state_reach(&view->state, end) : end;
     return specdec__view_holds_all(view, kv, end) ? end : 0;
 }
 
@@ -79,7 +79,8 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 
     if (length < view->length) {
         length = specdec__view_reach(view, kv, length);
-        specdec__state_cut(&view->state, &kv->states, length);
+        if (specdec__states_are(&kv->states))
+            specdec__state_cut(&view->state, &kv->states, length);
     }
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
@@ -338,7 +339,8 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         for (had |= s->spare; s->spare;)
             specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
     }
-    specdec__state_unreserve(&view->state, &kv->states);
+    if (specdec__states_are(&kv->states))
+        specdec__state_unreserve(&view->state, &kv->states);
     if (had)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -350,7 +352,7 @@ static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         specdec__state_keep(&view->state, &kv->states, path, count, stay);
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
@@ -413,7 +415,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     int end, span, i;
 
     specdec__view_unreserve(view, kv);
-    if (kv->states.count) {
+    if (specdec__states_are(&kv->states)) {
         if (from || view->length)
             return 0;
         count = specdec__state_shares(&view->state, &other->state, count);

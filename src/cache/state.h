@@ -74,7 +74,7 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!mixing->kind)
+    if (!specdec__mixing_is(mixing))
         return;
     s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->most = specdec__min_int(length / s->every, 1 << 12);
@@ -96,7 +96,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 
     memset(state, 0, sizeof *state);
     state->next.slot = -1;
-    if (!s->mixing.kind)
+    if (!specdec__mixing_is(&s->mixing))
         return;
     state->room = s->most + 2;
     state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
@@ -106,6 +106,9 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
     for (i = 0; state->place && i < state->places; i++)
         state->place[i] = i;
 }
+
+/* Whether a cache has states. */
+SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
 /* The last point of a view's state (its token count and slot), or zeros if it has none. */
 SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)

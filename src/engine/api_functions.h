@@ -343,7 +343,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen;
-    if (m->mixing.kind)
+    if (specdec__mixing_is(&m->mixing))
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
     info->drafts = specdec__model_drafts(m);

@@ -162,7 +162,7 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS])
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
@@ -250,7 +250,7 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
     const int point = specdec__state_find(&t->view.state, keys);
 
-    if (kv->states.count)
+    if (specdec__states_are(&kv->states))
         keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
@@ -320,7 +320,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
         specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
-    if (kv->states.count && field[SPECDEC__SAVE_KEYS]) {
+    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
@@ -469,9 +469,9 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
         specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
-    if (kv->states.count && keys)
+    if (specdec__states_are(&kv->states) && keys)
         specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.position = keys;
     specdec__view_settle(&t->view, kv);

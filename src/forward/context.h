@@ -390,7 +390,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     }
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    if (c->model->mixing.layers)
+    if (SPECDEC__RECURRENT && c->model->mixing.layers)
         c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
     specdec__arena_beyond(arena, end);
 }
@@ -427,7 +427,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
-    if (model->mixing.kind)
+    if (specdec__mixing_is(&model->mixing))
         specdec__context_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);

@@ -904,7 +904,7 @@ static void specdec__forward_worker(void *argument, int thread)
         c->scratch[thread].half = 2 * i;
         if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
             return;
-        if (m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
             return;
@@ -998,7 +998,10 @@ static specdec_result specdec__forward_skip(specdec__context *c, const specdec__
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
 
-    if (!result && c->kv.states.count && (result = specdec__forward_mix_prepare(c, batch, error)) == SPECDEC_OK)
+    if (result || !specdec__states_are(&c->kv.states))
+        return result;
+    result = specdec__forward_mix_prepare(c, batch, error);
+    if (!result)
         specdec__forward_mix_end(c, 0);
     return result;
 }
@@ -1012,13 +1015,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
-    if (!result && c->kv.states.count)
+    if (!result && specdec__states_are(&c->kv.states))
         result = specdec__forward_mix_prepare(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (c->kv.states.count)
+    if (specdec__states_are(&c->kv.states))
         specdec__forward_mix_end(c, !result);
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
         return result;

@@ -36,6 +36,7 @@ extern "C" {
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
    SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
    SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
+   SPECDEC_NO_RECURRENT  without recurrent layers (LFM2, Qwen3.5, Mamba-2): a model with some is refused; 14 KB less
    SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
@@ -631,9 +632,10 @@ SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, si
    sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, into data[room], as
-   a file that specdec_load_history reads on any machine. *bytes becomes its size; with NULL as data that is all. The
-   file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, and what the model
+   found likely behind them, into data[room], as a file that specdec_load_history reads on any machine. *bytes becomes
+   its size; with NULL as data that is all. The file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine
+   has no n-grams. */
 SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
 /* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds

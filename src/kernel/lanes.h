@@ -870,6 +870,8 @@ SPECDEC__LANE_INLINE void X(recur_of)(const specdec__recurrence *r, int corrects
 /* An update of a recurrent layer's head. */
 SPECDEC__LANE void X(recur)(const specdec__recurrence *r)
 {
+    if (!SPECDEC__RECURRENT)
+        return;
     if (r->corrects && r->query)
         X(recur_of)(r, 1, 1);
     else if (r->corrects)

@@ -349,7 +349,8 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     const specdec__gguf_value *list = &m->recurrent;
     int64_t value = 0;
 
-    if (!m->mixing.kind || index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+    if (!specdec__mixing_is(&m->mixing) ||
+        index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
         return 0;
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
         return 1;
@@ -412,6 +413,10 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
     x->kind = m->trait[SPECDEC__MIXING];
     if (!x->kind)
         return SPECDEC_OK;
+    if (!SPECDEC__RECURRENT)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "recurrent layers, which %s has, are left out of this build by SPECDEC_NO_RECURRENT",
+                             m->architecture->name);
     if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
         return r.result;
     if (x->kind == SPECDEC__SHORT) {

@@ -44,6 +44,9 @@ typedef struct specdec__mixing {
     int inputs, kept;         /* of which [inputs, inputs + kept) changes the state */
 } specdec__mixing;
 
+/* Whether a model has recurrent layers, here or in another part of it. */
+SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+
 /* Floats of the matrix of a head. */
 SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
 

@@ -114,7 +114,8 @@ typedef struct specdec__layer {
    bit i % PERIOD of OTHERS is set. */
 enum {
     SPECDEC__NO_TRAIT,       /* ends a row */
-    SPECDEC__NEOX,           /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    SPECDEC__NEOX,           /* RoPE turns pairs (i, i + dim/2), as in most models; otherwise (2i, 2i + 1), for which
+                                converters have reordered Llama's rows of queries and keys */
     SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
     SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
     SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */

@@ -107,7 +107,7 @@ typedef struct specdec__quant_type {
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
     uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2), of two
                            bits in [-1, 2] */
-    uint16_t has_minimum; /* it has no more than 5 bits then */
+    uint16_t has_minimum; /* a code has no more than 5 bits then: sums of wider codes know no minimums */
     specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;

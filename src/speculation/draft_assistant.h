@@ -202,7 +202,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || target->mixing.kind || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__mixing_is(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
                              "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
     for (i = 0; i < m->layers; i++) {

@@ -217,7 +217,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
-    if (target->model->mixing.kind)
+    if (specdec__mixing_is(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)

@@ -22,7 +22,6 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_STREAKS     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
 #define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count, at most; older ones lose weight */
 #define SPECDEC__NGRAM_END        (-1) /* in place of a token: the end of a sequence */
-#define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
 
 /* A run of tokens that occurs in sequences. parent, suffix, child and chain are indices of runs; -1: none. Run 0 is
    empty. */

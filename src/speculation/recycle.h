@@ -19,7 +19,7 @@ SPECDEC__FOR_SIZE
 
 /* The most probable tokens behind a context. */
 typedef struct specdec__recycled {
-    uint32_t tag;                            /* of the context */
+    uint32_t tag;                            /* a hash of the context; its lowest bits are its place */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
     int32_t tokens[SPECDEC__RECYCLE_TOKENS];
 } specdec__recycled;
@@ -39,16 +39,21 @@ static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *aren
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
 
-/* The entry for a context of n tokens (tail[0] is the newest), and the tag that it must have. */
-static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, const int32_t *tail, int n, uint32_t *tag)
+/* The tag of a context of n tokens, tail[0] being its newest. */
+static uint32_t specdec__recycle_tag(const int32_t *tail, int n)
 {
     uint64_t hash = (uint64_t)n;
     int i;
 
     for (i = 0; i < n; i++)
         hash = specdec__mix((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
-    *tag = (uint32_t)(hash >> 32);
-    return &r->entries[(uint32_t)hash & (r->count - 1)];
+    return (uint32_t)(hash >> 32);
+}
+
+/* The only place of a context in the table, which has at least one. */
+SPECDEC__INLINE specdec__recycled *specdec__recycle_place(const specdec__recycling *r, uint32_t tag)
+{
+    return &r->entries[tag & (r->count - 1)];
 }
 
 /* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
@@ -56,11 +61,10 @@ static specdec__recycled *specdec__recycle_place(const specdec__recycling *r, co
 static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
                                                       int *length)
 {
-    uint32_t tag;
-
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
-        const specdec__recycled *entry = specdec__recycle_place(r, tail, *length, &tag);
+        const uint32_t tag = specdec__recycle_tag(tail, *length);
+        const specdec__recycled *entry = specdec__recycle_place(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -88,9 +92,8 @@ static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, in
         kept.tokens[i] = best[i].token;
     }
     for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
-        specdec__recycled *place = specdec__recycle_place(r, tail, i, &kept.tag);
-
-        *place = kept;
+        kept.tag = specdec__recycle_tag(tail, i);
+        *specdec__recycle_place(r, kept.tag) = kept;
     }
 }
 

@@ -187,6 +187,7 @@ def keys(w, s, layers):
         w.own(".attention.head_count_kv", s["kv"])
     if "rope" in s:
         w.own(".rope.dimension_count", s["rope"])
+        w.own(".rope.dimension_sections", [11, 11, 10, 0]) # llama.cpp wants it; for text it says nothing
     if "every" in s:
         for suffix, value in (("ssm.conv_kernel", s["taps"]), ("ssm.state_size", s["state"]), ("ssm.group_count", s["key_heads"]),
                               ("ssm.time_step_rank", s["value_heads"]), ("ssm.inner_size", s["value_heads"] * s["state"]),

@@ -118,6 +118,7 @@ class Eagle(training.Drafts):
     """One layer that reads states next to tokens."""
 
     ids_name, unit = "d2t", "texts"
+    rough = ("emb", "fc.", "output.weight")
     judged_most, judged_at_once = MANY_TEXTS, FEW_TEXTS
 
     def __init__(self, layout, heads, vocabulary, tokens=None, numbers=torch.float32, borrowed=None):
@@ -167,6 +168,18 @@ class Eagle(training.Drafts):
         h = self.norm(x) * self.weight("ffn_norm")
         gate, up = self.linear(h, self.weight("ffn_gate")), self.linear(h, self.weight("ffn_up"))
         return x + self.linear(F.silu(gate) * up, self.weight("ffn_down"))
+
+    @torch.no_grad()
+    def even_out(self):
+        """Gives all columns of the output matrix the same length, which its norm makes up for: the draft says the same.
+        They begin with very different ones, and blocks of Q4_0 would keep nothing of the short ones."""
+        length = self.tensor("output.weight").pow(2).mean(0).sqrt().clamp_min(1e-9)
+        self.tensor("output.weight").div_(length)
+        self.tensor("output_norm.weight").mul_(length)
+
+    def save(self, path, type_name, name):
+        self.even_out()
+        super().save(path, type_name, name)
 
     def embedded(self, ids):
         if self.borrowed is not None:

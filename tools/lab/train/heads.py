@@ -130,6 +130,7 @@ class Drafts(nn.Module):
 
     ids_name = speculator.TOKENS    # the tensor with the ids that rows stand for
     sparse = ("emb",)               # in names of matrices of which a step meets few rows
+    rough = ("emb",)                # in names of matrices that --type mixed writes as Q4_0
     output = None                   # the matrix that logits come from, where it may be an embedding, too
     unit, judged_most, judged_at_once = "places", 4096, 256
 
@@ -184,7 +185,7 @@ class Drafts(nn.Module):
         tensors = {n: self.tensor(n).detach().numpy() for n in self.layout.tensors if n != self.ids_name}
         if self.tokens is not None:
             tensors[self.ids_name] = self.tokens.astype(np.int32)
-        mixed = lambda tensor: "Q4_0" if "emb" in tensor and tensor != self.output else "Q8_0"
+        mixed = lambda tensor: "Q4_0" if any(part in tensor for part in self.rough) and tensor != self.output else "Q8_0"
         gguf.write(path + ".part", meta, tensors, mixed if type_name == "mixed" else type_name)
         os.replace(path + ".part", path)
 
