@@ -44578,9 +44578,9 @@ static void specdec__settle_whole(specdec__context *c)
 /* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
    all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found (vocab): scratch;
    lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
-static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec__settle_need *need,
-                                            uint64_t noise, const specdec__settle_list *lists, int list_count,
-                                            specdec_candidate *found)
+static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column, const specdec__settle_need *need,
+                                                uint64_t noise, const specdec__settle_list *lists, int list_count,
+                                                specdec_candidate *found)
 {
     specdec__settling w;
     int i;
@@ -46879,7 +46879,7 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
     return 1;
 }
 
-/* Is data[size] a file that specdec__ngram_save wrote for this vocabulary, of so many tokens? */
+/* Checks that data[size] is a file of specdec__ngram_save for this vocabulary; tokens: the size of the vocabulary. */
 static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigned char *data, size_t size,
                                            uint64_t vocabulary, int tokens, specdec_error *error)
 {
@@ -48190,7 +48190,7 @@ typedef struct specdec__drafter_kind {
     /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
     int (*behind)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the proposal's sequence. NULL: prefilling is part of drafting. */
-    specdec_result (*read)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
+    specdec_result (*prefill)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
     /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
     int (*ready)(const specdec__drafter *drafter, int at, int count);
     /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
@@ -48203,7 +48203,7 @@ typedef struct specdec__drafter_kind {
        candidate can stay. */
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
     /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
-    void (*move)(specdec__drafter *drafter, specdec__pool *pool, int threads);
+    void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
     /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
     void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
                     const specdec_sampling *sampling);
@@ -49194,7 +49194,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     p->extended_count = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->extended_count);
 }
 
-static void specdec__draft_model_move(specdec__drafter *d, specdec__pool *pool, int threads)
+static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
@@ -49237,8 +49237,8 @@ static int specdec__draft_model_behind(const specdec__drafter *d, int at, int co
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
-static specdec_result specdec__draft_model_read(specdec__drafter *d, specdec__proposal *p, int count,
-                                                specdec_error *error)
+static specdec_result specdec__draft_model_prefill(specdec__drafter *d, specdec__proposal *p, int count,
+                                                   specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
@@ -49309,8 +49309,8 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
-    specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
-    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
+    specdec__draft_model_prefill, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
+    SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL, NULL,
     NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED
@@ -49555,8 +49555,8 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, 
 }
 
 /* Runs the pairs of a sequence before index `end`; wanted: with the logits of the last one. */
-static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
-                                                int wanted, specdec_error *error)
+static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, int at, const int32_t *text, int end,
+                                                     int wanted, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[at];
     specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
@@ -49576,7 +49576,7 @@ static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const spec
 
     if (view->length > root)
         specdec__view_truncate(view, &m->context.kv, root);
-    result = specdec__draft_layer_read(m, p->at, p->text, root + 1, 1, error);
+    result = specdec__draft_layer_run_pairs(m, p->at, p->text, root + 1, 1, error);
     if (!result)
         specdec__draft_layer_keep(m, 0, 1);
     return result;
@@ -49638,7 +49638,7 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
-/* Whether the hidden state of the root's pair is stored, and all before it were received. */
+/* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -49667,7 +49667,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
     int gone;
 
     if (t->view.length <= t->from + 1 &&
-        (result = specdec__draft_layer_read(m, heard->at, heard->text, end, 0, error)) != SPECDEC_OK)
+        (result = specdec__draft_layer_run_pairs(m, heard->at, heard->text, end, 0, error)) != SPECDEC_OK)
         return result;
     gone = t->view.length - 1 - t->from;
     t->from += gone;
@@ -51526,7 +51526,7 @@ struct specdec {
         int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the values before that */
     } before;
     int finished;                /* 1: the answer has ended */
-    int closed_at;               /* count at which the constraint allows nothing but an end; 0: not reached */
+    int complete_at;             /* count at which the constraint allows nothing but an end; 0: not reached */
     int cancelled;               /* 1: the last call was cancelled */
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
@@ -51742,7 +51742,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
         return;
     if (!specdec__stream_same_constraint(t, settings)) {
         specdec__constrained_begin(c, t->handed_out);
-        t->closed_at = 0;
+        t->complete_at = 0;
     }
     c->constraint = specdec__stream_constraint(t, settings);
     c->hash = specdec__stream_constraint_hash(t, settings);
@@ -51809,7 +51809,7 @@ SPECDEC__INLINE int specdec__stream_written(const specdec *t)
 }
 
 /* Whether sampling by these settings depends on where the answer began. */
-static int specdec__stream_needs_begin(const specdec_settings *settings)
+static int specdec__stream_depends_on_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
@@ -51840,7 +51840,7 @@ static void specdec__stream_begin_answer(specdec *t)
     t->answer_from = t->handed_out;
     t->slid = 0;
     t->finished = 0;
-    t->closed_at = 0;
+    t->complete_at = 0;
     t->inside = t->parts = 0;
     if (t->in_call) {
         t->in_call = 0;
@@ -51863,7 +51863,7 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
         return SPECDEC_STOP_STRING;
     if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
-    if (t->closed_at && count >= t->closed_at)
+    if (t->complete_at && count >= t->complete_at)
         return SPECDEC_STOP_CONSTRAINT;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;
@@ -52054,7 +52054,7 @@ typedef struct specdec__pipe_kind {
     void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
     /* Returns the lane's state. Waits until a bit of `until` is set, or the clock shows pipe->wake_at. until 0: does
        not wait. */
-    int (*look)(struct specdec__pipe *pipe, int until);
+    int (*wait)(struct specdec__pipe *pipe, int until);
     /* Takes the oldest run, which has returned: its rows lie in the target's context. A cancelled run has no rows. */
     specdec_result (*take)(struct specdec__pipe *pipe, specdec_error *error);
     /* Cancels run number `at`, 0 being the oldest. The run still passes all stages, but they do not compute it. */
@@ -52088,7 +52088,7 @@ typedef struct specdec__pipe {
     specdec__tune_mean round_trip, draft; /* seconds from sending a run to taking it; of a draft run */
     specdec__tune_mean trip_ratio; /* round trip over the run's time in the slowest stage */
     double free_at; /* clock, seconds: when the first stage is expected to be free; 0: not known */
-    double wake_at; /* clock, seconds: when `look` returns at the latest; 0: no limit */
+    double wake_at; /* clock, seconds: when `wait` returns at the latest; 0: no limit */
     double idle_since; /* clock, seconds: since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 
@@ -52824,14 +52824,14 @@ static void specdec__pipe_drain(const specdec__engine *e)
     for (i = 0; i < pipe->count; i++)
         specdec__pipe_cancel(pipe, i);
     while (pipe->count) {
-        pipe->kind->look(pipe, SPECDEC__PIPE_RETURNED);
+        pipe->kind->wait(pipe, SPECDEC__PIPE_RETURNED);
         pipe->kind->take(pipe, NULL);
         specdec__pipe_remove_oldest(pipe);
     }
     memset(&order, 0, sizeof order);
     order.kind = SPECDEC__ORDER_DROP;
     pipe->kind->submit(pipe, &order);
-    pipe->kind->look(pipe, SPECDEC__PIPE_IDLE);
+    pipe->kind->wait(pipe, SPECDEC__PIPE_IDLE);
     pipe->sequence = NULL;
 }
 
@@ -52847,7 +52847,7 @@ static void specdec__ahead_stop(specdec__ahead *a, specdec__engine *e)
     a->lane.kind->stop(&a->lane);
     specdec__lane_cancel(&a->lane);
     specdec__lane_wait(&a->lane);
-    a->drafter->kind->move(a->drafter, &e->pool, e->config.threads);
+    a->drafter->kind->set_threads(a->drafter, &e->pool, e->config.threads);
     a->prefills = 0;
 }
 
@@ -53095,7 +53095,7 @@ static void specdec__engine_discard_pending(specdec *t)
     specdec__engine_drop_children(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
-    t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
+    t->complete_at = t->complete_at > t->count ? 0 : t->complete_at;
 }
 
 /* As specdec__engine_discard_pending, but only if there are children behind pending tokens. */
@@ -53187,7 +53187,7 @@ static specdec *specdec__engine_fork(specdec *of)
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
-    t->closed_at = of->closed_at;
+    t->complete_at = of->complete_at;
     specdec__engine_fork_constraint(t, of);
     return t;
 }
@@ -53599,7 +53599,7 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {
-    const int replaced = t->count - keep, from_row = t->from_row, closed_at = t->closed_at;
+    const int replaced = t->count - keep, from_row = t->from_row, complete_at = t->complete_at;
     double start = specdec__os_seconds();
     specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
     int i;
@@ -53618,7 +53618,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
         specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
         t->count = keep + replaced;
         t->from_row = from_row;
-        t->closed_at = closed_at;
+        t->complete_at = complete_at;
         return result;
     }
     t->handed_out = t->count;
@@ -53692,7 +53692,7 @@ static void specdec__engine_resume_constraint(specdec *t)
         return;
     specdec__constrained_begin(&t->constrained, t->count);
     t->constrained.anchored = 1;
-    t->closed_at = 0;
+    t->complete_at = 0;
 }
 
 /* Removes `gone` tokens behind the first settings.slide ones. All keys behind these are computed again, as for a
@@ -54113,7 +54113,7 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
 
     d->proposals[t->at].tree.n = 1;
     if (tokens)
-        result = d->kind->read(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
+        result = d->kind->prefill(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;
@@ -54217,7 +54217,7 @@ static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
 
-    a->result = a->drafter->kind->read(a->drafter, &a->p, a->p.count, &a->error);
+    a->result = a->drafter->kind->prefill(a->drafter, &a->p, a->p.count, &a->error);
 }
 
 /* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
@@ -54245,7 +54245,7 @@ static void specdec__ahead_begin(specdec *t)
     a->flights[0].count = 0;
     a->flights[0].nodes = p->tree.n;
     a->prefills = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
-    a->drafter->kind->move(a->drafter, &a->lane.team, a->threads);
+    a->drafter->kind->set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
@@ -54333,7 +54333,7 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
     t->stats.beside_seconds += specdec__os_seconds() - start;
-    d->kind->move(d, &e->pool, e->config.threads);
+    d->kind->set_threads(d, &e->pool, e->config.threads);
     p->valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
@@ -54543,7 +54543,7 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
-    readable = d->kind->read ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
+    readable = d->kind->prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_catch_up(t, drafter, behind, readable);
     start = specdec__os_seconds();
@@ -54890,7 +54890,7 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
         return;
     specdec__constrained_commit(&t->constrained, t->tokens, t->count);
     if (specdec__constrained_closed(&t->constrained, t->tokens, t->count))
-        t->closed_at = t->count;
+        t->complete_at = t->count;
 }
 
 /* Whether a sequence of `count` tokens may fork: it has a fork left, and its child room for a token. */
@@ -55098,8 +55098,8 @@ static void specdec__engine_settle(specdec *t, int column)
     }
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
-    specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
-                    (int)SPECDEC__COUNT(lists), e->chooser.items);
+    specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
+                        (int)SPECDEC__COUNT(lists), e->chooser.items);
     if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_best_is_allowed(t, column))
         specdec__settle_whole(&e->target);
 }
@@ -55792,7 +55792,7 @@ static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double 
 static void specdec__pipe_wait(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
-    pipe->kind->look(pipe, s->until);
+    pipe->kind->wait(pipe, s->until);
     pipe->wake_at = 0;
 }
 
@@ -55865,7 +55865,7 @@ static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 
     if (s->result || s->t->count != s->before || specdec__engine_cancelled(s->t))
         return specdec__pipe_end(e, s);
-    state = pipe->kind->look(pipe, 0);
+    state = pipe->kind->wait(pipe, 0);
     now = specdec__os_seconds();
     s->count = specdec__pipe_choose(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);
@@ -57754,7 +57754,7 @@ static int specdec__ranks_state(specdec__ranks *ranks)
     return state;
 }
 
-static int specdec__ranks_look(specdec__pipe *pipe, int until)
+static int specdec__ranks_wait(specdec__pipe *pipe, int until)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
@@ -57816,7 +57816,7 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
     specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
 }
 
-static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
+static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_wait, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
 SPECDEC__FOR_SPEED
@@ -59324,7 +59324,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if ((t->handed_out < t->count && specdec__stream_needs_begin(&t->settings)) ||
+    } else if ((t->handed_out < t->count && specdec__stream_depends_on_begin(&t->settings)) ||
                (t->count > count && specdec__constrained_is(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
@@ -61043,7 +61043,7 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
 }
 
 /* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
-static int specdec__field_sequence(const specdec_field *field, unsigned char *member, const char *text)
+static int specdec__field_words(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
     size_t count = 0, length;
@@ -61115,7 +61115,7 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
         return which >= 0 && specdec__field_put(member, which);
     case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
     case SPECDEC_FIELD_CHARACTERS: return specdec__field_characters(field, member, text);
-    case SPECDEC_FIELD_SEQUENCE: return specdec__field_sequence(field, member, text);
+    case SPECDEC_FIELD_SEQUENCE: return specdec__field_words(field, member, text);
     case SPECDEC_FIELD_NAME:
         if (specdec__field_word(field->words, text) < 0)
             return 0;
@@ -61745,7 +61745,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     if (t->count > t->constrained.from && specdec__constrained_is(&t->constrained) &&
         !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
         specdec__constrained_closed(&t->constrained, t->tokens, t->count))
-        t->closed_at = t->count;
+        t->complete_at = t->count;
 }
 
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)

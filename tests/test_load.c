@@ -266,7 +266,7 @@ static struct {
 static specdec_result timed_read(specdec__drafter *d, specdec__proposal *p, int count, specdec_error *error)
 {
     const double start = made.pure;
-    const specdec_result result = specdec__draft_model_kind.read(d, p, count, error);
+    const specdec_result result = specdec__draft_model_kind.prefill(d, p, count, error);
 
     reader.longest = made.pure - start > reader.longest ? made.pure - start : reader.longest;
     reader.reads++;
@@ -285,7 +285,7 @@ static void test_drafter(void)
         return;
     d = &b.running->engine->drafters[0];
     reader.kind = specdec__draft_model_kind;
-    reader.kind.read = timed_read;
+    reader.kind.prefill = timed_read;
     d->kind = &reader.kind;
     read_beside(&b, PROMPT, 0, 1, 400);
     printf("  draft model    reads %d times, %.2f steps at most\n", reader.reads, reader.longest / b.plain);

@@ -256,7 +256,7 @@ static void compare(int column, counts *done, const char *isa, int kind)
     chooser.sampling = &s;
     chooser.items = b.items;
     if (c->screen.bounds)
-        specdec__settle(c, column, &need, specdec__sample_noise_row(s.seed, 24), lists, 2, b.items);
+        specdec__settle_row(c, column, &need, specdec__sample_noise_row(s.seed, 24), lists, 2, b.items);
     best[0].token = best[1].token = -1;
     for (i = 0; i < b.rows && need.allowed && !c->screen.bounds; i++) /* it was read whole: the engine masks it then */
         if (!(mask[i / 32] >> i % 32 & 1))

@@ -69,7 +69,7 @@ static int specdec__ranks_state(specdec__ranks *ranks)
     return state;
 }
 
-static int specdec__ranks_look(specdec__pipe *pipe, int until)
+static int specdec__ranks_wait(specdec__pipe *pipe, int until)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
@@ -131,7 +131,7 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
     specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
 }
 
-static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
+static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_wait, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
 SPECDEC__FOR_SPEED

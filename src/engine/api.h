@@ -827,7 +827,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if ((t->handed_out < t->count && specdec__stream_needs_begin(&t->settings)) ||
+    } else if ((t->handed_out < t->count && specdec__stream_depends_on_begin(&t->settings)) ||
                (t->count > count && specdec__constrained_is(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }

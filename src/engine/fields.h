@@ -168,7 +168,7 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
 }
 
 /* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
-static int specdec__field_sequence(const specdec_field *field, unsigned char *member, const char *text)
+static int specdec__field_words(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
     size_t count = 0, length;
@@ -240,7 +240,7 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
         return which >= 0 && specdec__field_put(member, which);
     case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
     case SPECDEC_FIELD_CHARACTERS: return specdec__field_characters(field, member, text);
-    case SPECDEC_FIELD_SEQUENCE: return specdec__field_sequence(field, member, text);
+    case SPECDEC_FIELD_SEQUENCE: return specdec__field_words(field, member, text);
     case SPECDEC_FIELD_NAME:
         if (specdec__field_word(field->words, text) < 0)
             return 0;

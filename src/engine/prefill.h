@@ -177,7 +177,7 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
                                               const specdec__rows *wanted)
 {
-    const int replaced = t->count - keep, from_row = t->from_row, closed_at = t->closed_at;
+    const int replaced = t->count - keep, from_row = t->from_row, complete_at = t->complete_at;
     double start = specdec__os_seconds();
     specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
     int i;
@@ -196,7 +196,7 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
         specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
         t->count = keep + replaced;
         t->from_row = from_row;
-        t->closed_at = closed_at;
+        t->complete_at = complete_at;
         return result;
     }
     t->handed_out = t->count;

@@ -524,7 +524,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     if (t->count > t->constrained.from && specdec__constrained_is(&t->constrained) &&
         !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
         specdec__constrained_closed(&t->constrained, t->tokens, t->count))
-        t->closed_at = t->count;
+        t->complete_at = t->count;
 }
 
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)

@@ -235,7 +235,7 @@ static void specdec__engine_discard_pending(specdec *t)
     specdec__engine_drop_children(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
-    t->closed_at = t->closed_at > t->count ? 0 : t->closed_at;
+    t->complete_at = t->complete_at > t->count ? 0 : t->complete_at;
 }
 
 /* As specdec__engine_discard_pending, but only if there are children behind pending tokens. */
@@ -327,7 +327,7 @@ static specdec *specdec__engine_fork(specdec *of)
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
     specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
-    t->closed_at = of->closed_at;
+    t->complete_at = of->complete_at;
     specdec__engine_fork_constraint(t, of);
     return t;
 }

@@ -55,7 +55,7 @@ static void specdec__engine_resume_constraint(specdec *t)
         return;
     specdec__constrained_begin(&t->constrained, t->count);
     t->constrained.anchored = 1;
-    t->closed_at = 0;
+    t->complete_at = 0;
 }
 
 /* Removes `gone` tokens behind the first settings.slide ones. All keys behind these are computed again, as for a

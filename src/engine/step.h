@@ -205,7 +205,7 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
         return;
     specdec__constrained_commit(&t->constrained, t->tokens, t->count);
     if (specdec__constrained_closed(&t->constrained, t->tokens, t->count))
-        t->closed_at = t->count;
+        t->complete_at = t->count;
 }
 
 /* Whether a sequence of `count` tokens may fork: it has a fork left, and its child room for a token. */
@@ -413,8 +413,8 @@ static void specdec__engine_settle(specdec *t, int column)
     }
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
-    specdec__settle(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
-                    (int)SPECDEC__COUNT(lists), e->chooser.items);
+    specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
+                        (int)SPECDEC__COUNT(lists), e->chooser.items);
     if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_best_is_allowed(t, column))
         specdec__settle_whole(&e->target);
 }

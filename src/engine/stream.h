@@ -46,7 +46,7 @@ struct specdec {
         int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the values before that */
     } before;
     int finished;                /* 1: the answer has ended */
-    int closed_at;               /* count at which the constraint allows nothing but an end; 0: not reached */
+    int complete_at;             /* count at which the constraint allows nothing but an end; 0: not reached */
     int cancelled;               /* 1: the last call was cancelled */
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
@@ -262,7 +262,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
         return;
     if (!specdec__stream_same_constraint(t, settings)) {
         specdec__constrained_begin(c, t->handed_out);
-        t->closed_at = 0;
+        t->complete_at = 0;
     }
     c->constraint = specdec__stream_constraint(t, settings);
     c->hash = specdec__stream_constraint_hash(t, settings);
@@ -329,7 +329,7 @@ SPECDEC__INLINE int specdec__stream_written(const specdec *t)
 }
 
 /* Whether sampling by these settings depends on where the answer began. */
-static int specdec__stream_needs_begin(const specdec_settings *settings)
+static int specdec__stream_depends_on_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
@@ -360,7 +360,7 @@ static void specdec__stream_begin_answer(specdec *t)
     t->answer_from = t->handed_out;
     t->slid = 0;
     t->finished = 0;
-    t->closed_at = 0;
+    t->complete_at = 0;
     t->inside = t->parts = 0;
     if (t->in_call) {
         t->in_call = 0;
@@ -383,7 +383,7 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
         return SPECDEC_STOP_STRING;
     if (length > 0 && specdec__stream_is_end(t, t->tokens[count - 1]))
         return SPECDEC_STOP_END;
-    if (t->closed_at && count >= t->closed_at)
+    if (t->complete_at && count >= t->complete_at)
         return SPECDEC_STOP_CONSTRAINT;
     if (limit && length >= limit)
         return SPECDEC_STOP_LIMIT;

@@ -107,7 +107,7 @@ static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
 
-    a->result = a->drafter->kind->read(a->drafter, &a->p, a->p.count, &a->error);
+    a->result = a->drafter->kind->prefill(a->drafter, &a->p, a->p.count, &a->error);
 }
 
 /* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
@@ -135,7 +135,7 @@ static void specdec__ahead_begin(specdec *t)
     a->flights[0].count = 0;
     a->flights[0].nodes = p->tree.n;
     a->prefills = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
-    a->drafter->kind->move(a->drafter, &a->lane.team, a->threads);
+    a->drafter->kind->set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
@@ -223,7 +223,7 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
     t->stats.beside_seconds += specdec__os_seconds() - start;
-    d->kind->move(d, &e->pool, e->config.threads);
+    d->kind->set_threads(d, &e->pool, e->config.threads);
     p->valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;

@@ -109,7 +109,7 @@ typedef struct specdec__pipe_kind {
     void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
     /* Returns the lane's state. Waits until a bit of `until` is set, or the clock shows pipe->wake_at. until 0: does
        not wait. */
-    int (*look)(struct specdec__pipe *pipe, int until);
+    int (*wait)(struct specdec__pipe *pipe, int until);
     /* Takes the oldest run, which has returned: its rows lie in the target's context. A cancelled run has no rows. */
     specdec_result (*take)(struct specdec__pipe *pipe, specdec_error *error);
     /* Cancels run number `at`, 0 being the oldest. The run still passes all stages, but they do not compute it. */
@@ -143,7 +143,7 @@ typedef struct specdec__pipe {
     specdec__tune_mean round_trip, draft; /* seconds from sending a run to taking it; of a draft run */
     specdec__tune_mean trip_ratio; /* round trip over the run's time in the slowest stage */
     double free_at; /* clock, seconds: when the first stage is expected to be free; 0: not known */
-    double wake_at; /* clock, seconds: when `look` returns at the latest; 0: no limit */
+    double wake_at; /* clock, seconds: when `wait` returns at the latest; 0: no limit */
     double idle_since; /* clock, seconds: since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 

@@ -341,7 +341,7 @@ static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double 
 static void specdec__pipe_wait(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
-    pipe->kind->look(pipe, s->until);
+    pipe->kind->wait(pipe, s->until);
     pipe->wake_at = 0;
 }
 
@@ -414,7 +414,7 @@ static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 
     if (s->result || s->t->count != s->before || specdec__engine_cancelled(s->t))
         return specdec__pipe_end(e, s);
-    state = pipe->kind->look(pipe, 0);
+    state = pipe->kind->wait(pipe, 0);
     now = specdec__os_seconds();
     s->count = specdec__pipe_choose(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);

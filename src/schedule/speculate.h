@@ -227,7 +227,7 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
 
     d->proposals[t->at].tree.n = 1;
     if (tokens)
-        result = d->kind->read(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
+        result = d->kind->prefill(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;

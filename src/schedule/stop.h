@@ -40,14 +40,14 @@ static void specdec__pipe_drain(const specdec__engine *e)
     for (i = 0; i < pipe->count; i++)
         specdec__pipe_cancel(pipe, i);
     while (pipe->count) {
-        pipe->kind->look(pipe, SPECDEC__PIPE_RETURNED);
+        pipe->kind->wait(pipe, SPECDEC__PIPE_RETURNED);
         pipe->kind->take(pipe, NULL);
         specdec__pipe_remove_oldest(pipe);
     }
     memset(&order, 0, sizeof order);
     order.kind = SPECDEC__ORDER_DROP;
     pipe->kind->submit(pipe, &order);
-    pipe->kind->look(pipe, SPECDEC__PIPE_IDLE);
+    pipe->kind->wait(pipe, SPECDEC__PIPE_IDLE);
     pipe->sequence = NULL;
 }
 
@@ -63,7 +63,7 @@ static void specdec__ahead_stop(specdec__ahead *a, specdec__engine *e)
     a->lane.kind->stop(&a->lane);
     specdec__lane_cancel(&a->lane);
     specdec__lane_wait(&a->lane);
-    a->drafter->kind->move(a->drafter, &e->pool, e->config.threads);
+    a->drafter->kind->set_threads(a->drafter, &e->pool, e->config.threads);
     a->prefills = 0;
 }
 

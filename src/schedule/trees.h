@@ -52,7 +52,7 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
-    readable = d->kind->read ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
+    readable = d->kind->prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_catch_up(t, drafter, behind, readable);
     start = specdec__os_seconds();

@@ -130,7 +130,7 @@ typedef struct specdec__drafter_kind {
     /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
     int (*behind)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the proposal's sequence. NULL: prefilling is part of drafting. */
-    specdec_result (*read)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
+    specdec_result (*prefill)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
     /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
     int (*ready)(const specdec__drafter *drafter, int at, int count);
     /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
@@ -143,7 +143,7 @@ typedef struct specdec__drafter_kind {
        candidate can stay. */
     void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
     /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
-    void (*move)(specdec__drafter *drafter, specdec__pool *pool, int threads);
+    void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
     /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
     void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
                     const specdec_sampling *sampling);

@@ -77,8 +77,8 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, 
 }
 
 /* Runs the pairs of a sequence before index `end`; wanted: with the logits of the last one. */
-static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
-                                                int wanted, specdec_error *error)
+static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, int at, const int32_t *text, int end,
+                                                     int wanted, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[at];
     specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
@@ -98,7 +98,7 @@ static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const spec
 
     if (view->length > root)
         specdec__view_truncate(view, &m->context.kv, root);
-    result = specdec__draft_layer_read(m, p->at, p->text, root + 1, 1, error);
+    result = specdec__draft_layer_run_pairs(m, p->at, p->text, root + 1, 1, error);
     if (!result)
         specdec__draft_layer_keep(m, 0, 1);
     return result;
@@ -160,7 +160,7 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
            (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
 }
 
-/* Whether the hidden state of the root's pair is stored, and all before it were received. */
+/* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
 static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -189,7 +189,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
     int gone;
 
     if (t->view.length <= t->from + 1 &&
-        (result = specdec__draft_layer_read(m, heard->at, heard->text, end, 0, error)) != SPECDEC_OK)
+        (result = specdec__draft_layer_run_pairs(m, heard->at, heard->text, end, 0, error)) != SPECDEC_OK)
         return result;
     gone = t->view.length - 1 - t->from;
     t->from += gone;

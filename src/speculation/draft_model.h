@@ -124,7 +124,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     p->extended_count = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->extended_count);
 }
 
-static void specdec__draft_model_move(specdec__drafter *d, specdec__pool *pool, int threads)
+static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
@@ -167,8 +167,8 @@ static int specdec__draft_model_behind(const specdec__drafter *d, int at, int co
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
-static specdec_result specdec__draft_model_read(specdec__drafter *d, specdec__proposal *p, int count,
-                                                specdec_error *error)
+static specdec_result specdec__draft_model_prefill(specdec__drafter *d, specdec__proposal *p, int count,
+                                                   specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
@@ -239,8 +239,8 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
     SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
-    specdec__draft_model_read, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
-    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL, NULL,
+    specdec__draft_model_prefill, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
+    SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL, NULL,
     NULL, NULL, 1, 0, NULL};
 
 SPECDEC__FOR_SPEED

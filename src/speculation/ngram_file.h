@@ -151,7 +151,7 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
     return 1;
 }
 
-/* Is data[size] a file that specdec__ngram_save wrote for this vocabulary, of so many tokens? */
+/* Checks that data[size] is a file of specdec__ngram_save for this vocabulary; tokens: the size of the vocabulary. */
 static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigned char *data, size_t size,
                                            uint64_t vocabulary, int tokens, specdec_error *error)
 {

@@ -293,9 +293,9 @@ static void specdec__settle_whole(specdec__context *c)
 /* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
    all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found (vocab): scratch;
    lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
-static SPECDEC__UNUSED void specdec__settle(specdec__context *c, int column, const specdec__settle_need *need,
-                                            uint64_t noise, const specdec__settle_list *lists, int list_count,
-                                            specdec_candidate *found)
+static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column, const specdec__settle_need *need,
+                                                uint64_t noise, const specdec__settle_list *lists, int list_count,
+                                                specdec_candidate *found)
 {
     specdec__settling w;
     int i;

@@ -787,8 +787,8 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
         trace_kind.truncate = trace_truncate;
         trace_kind.cost = trace_cost;
         trace_kind.behind = trace_behind;
-        trace_kind.read = trace_read;
-        trace_kind.move = trace_move;
+        trace_kind.prefill = trace_read;
+        trace_kind.set_threads = trace_move;
         e->drafters[0].kind = &trace_kind;
         e->tune->drafters[0].cost = trace_cost(NULL, NULL);
     }
@@ -975,9 +975,9 @@ static void record_times(specdec *t, FILE *out)
     enum { ROUNDS = 4 };
 
 
-    d->kind->move(d, &e->pool, 1);
+    d->kind->set_threads(d, &e->pool, 1);
     beside = specdec__engine_time_forward(e, d, 0, INFINITY);
-    d->kind->move(d, &e->pool, e->config.threads);
+    d->kind->set_threads(d, &e->pool, e->config.threads);
     fprintf(out, "# times %d %.7f %.7f\n", e->config.threads, draft, beside);
     memset(mean, 0, sizeof mean);
     for (round = 0; round < ROUNDS; round++) /* now and then the machine does other things, too: for answers as for these */
