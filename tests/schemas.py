@@ -139,7 +139,8 @@ class Judge:
               "%.2f: a token costs %.3f of that" % (os.path.basename(self.model), way, tokens, times["off"], times["forced"],
                                                     times["off"] / times["forced"], times["auto"], times["off"] / times["auto"], times["free"],
                                                     times["off"] / times["free"]), flush=True)
-        check("forced tokens make answers 1.3 times as fast (%s)" % way, times["off"] / times["forced"] >= 1.3)
+        # off, too, leaves the output matrix out where the next token is forced
+        check("forced tokens make answers 1.2 times as fast (%s)" % way, times["off"] / times["forced"] >= 1.2)
         check("obeying costs at most 3 %% a token (%s)" % way, times["off"] <= 1.03 * times["free"])
 
 
