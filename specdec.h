@@ -56157,7 +56157,7 @@ typedef struct specdec__link {
     double working;            /* seconds */
     int64_t runs, run_nodes, kept_nodes;
     struct specdec__ranks *ranks;     /* the lane of rank 0 */
-    struct specdec__draft_rank *guesser; /* the state of a rank that only drafts; NULL: this rank does not */
+    struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL: this rank does not */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
@@ -57502,8 +57502,8 @@ static void specdec__remote_draft_cut(specdec__link *link, int view, int length)
         specdec__remote_draft_tell(link, view, NULL, 0);
 }
 
-/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of another
-   one. */
+/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of
+   sequence `other`. */
 static void specdec__remote_draft_branch(specdec__link *link, int view, int other, int length)
 {
     specdec__remote_sequence *known = &link->guessed[view];
@@ -58078,8 +58078,8 @@ SPECDEC__FOR_SPEED
  * >>cluster/draft_rank: the loop of a rank that only drafts.
  * ================================================================================================================== */
 
-#define SPECDEC__DRAFT_RANK_SHARE 0.02f /* what is less likely behind its parent is not guessed by a draft rank */
-#define SPECDEC__DRAFT_RANK_LIVE 32 /* guesses that a draft rank has gone on from and that may come true, at most */
+#define SPECDEC__DRAFT_RANK_SHARE 0.02f /* draft tokens less probable behind their parent are left out */
+#define SPECDEC__DRAFT_RANK_LIVE 32 /* draft tokens that a draft rank has expanded and that may be accepted, at most */
 
 /* A sequence of rank 0, on the rank that only drafts. */
 typedef struct specdec__draft_rank_text {
@@ -58103,7 +58103,7 @@ SPECDEC__FOR_SIZE
 static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
-    specdec__draft_rank *guesser = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
+    specdec__draft_rank *draft_rank = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
     specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.views);
     int i;
 
@@ -58113,11 +58113,11 @@ static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
         if (texts)
             texts[i].numbers = numbers;
     }
-    if (!guesser)
+    if (!draft_rank)
         return;
-    guesser->sequences = texts;
-    guesser->number = 1;
-    e->link->guesser = guesser;
+    draft_rank->sequences = texts;
+    draft_rank->number = 1;
+    e->link->draft_rank = draft_rank;
 }
 
 static specdec__proposal *specdec__draft_rank_proposal(const specdec *t)
@@ -58135,7 +58135,7 @@ static void specdec__draft_rank_cut(specdec *t, int count)
         d->kind->truncate(d, t->at, t->tokens, count);
     p->valid_at = p->count = 0;
     t->count = count;
-    t->engine->link->guesser->sequences[t->at].full = 0;
+    t->engine->link->draft_rank->sequences[t->at].full = 0;
 }
 
 /* Begins a tree behind the sequence, or continues with the draft tokens that were kept. */
@@ -58146,7 +58146,7 @@ static void specdec__draft_rank_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->guesser->sequences[t->at].fresh = !p->valid_at;
+    e->link->draft_rank->sequences[t->at].fresh = !p->valid_at;
     p->grows = p->shares = 1;
 }
 
@@ -58156,7 +58156,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
-    uint32_t *numbers = e->link->guesser->sequences[t->at].numbers;
+    uint32_t *numbers = e->link->draft_rank->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
@@ -58167,7 +58167,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay(e->tune);
-    if (e->link->guesser->text == t)
+    if (e->link->draft_rank->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
         e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
@@ -58264,9 +58264,9 @@ static void specdec__draft_rank_obey(specdec__engine *e)
     view = specdec__wire_int(&in, 0, e->room.views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
-        if (e->link->guesser->sequences[view].epoch != epoch)
+        if (e->link->draft_rank->sequences[view].epoch != epoch)
             specdec__draft_rank_cut(&e->sequences[view], e->sequences[view].count);
-        e->link->guesser->sequences[view].epoch = epoch;
+        e->link->draft_rank->sequences[view].epoch = epoch;
         sane = specdec__draft_rank_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
     } else {
         sane &= !in.bad && kind == SPECDEC__WIRE_END;
@@ -58300,7 +58300,7 @@ static void specdec__draft_rank_send(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
-    specdec__draft_rank *g = e->link->guesser;
+    specdec__draft_rank *g = e->link->draft_rank;
     specdec__draft_rank_text *own = &g->sequences[t->at];
     unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
     int i, k, n, at = 4;
@@ -58336,7 +58336,7 @@ static int specdec__draft_rank_extend(specdec *t)
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
-    specdec__draft_rank_text *own = &e->link->guesser->sequences[t->at];
+    specdec__draft_rank_text *own = &e->link->draft_rank->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
     int i, count, from, live = 0;
@@ -58368,7 +58368,7 @@ static int specdec__draft_rank_extend(specdec *t)
 /* The next sequence whose root was not extended yet; NULL: there is none. */
 static specdec *specdec__draft_rank_next(const specdec__engine *e)
 {
-    const specdec__draft_rank *g = e->link->guesser;
+    const specdec__draft_rank *g = e->link->draft_rank;
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
@@ -58386,7 +58386,7 @@ static specdec *specdec__draft_rank_next(const specdec__engine *e)
    nothing to draft. */
 static int specdec__draft_rank_work(specdec__engine *e)
 {
-    specdec__draft_rank *g = e->link->guesser;
+    specdec__draft_rank *g = e->link->draft_rank;
     specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next(e);
     int went = g->text && !next && specdec__draft_rank_extend(g->text);
 
@@ -58507,7 +58507,7 @@ static specdec_result specdec__cluster_serve(specdec *t)
 
     e->pool.cancel = &link->stop;
     link->cancel = &t->cancel;
-    result = link->guesser ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
+    result = link->draft_rank ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
     t->stats.accepted = link->kept_nodes;

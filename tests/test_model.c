@@ -1609,7 +1609,7 @@ static void test_sharpened(void)
     static const struct { float factor, sharpens; int original; } known[] = {{40, 0.0707f, 4096}, {40, 0.1f, 4096}, {4, 0, 64}, {8, 0.2f, 16}};
     size_t k;
 
-    TEST("YaRN of DeepSeek makes scores larger, twice by 1 + L ln f, and neither cosine nor sine; without L it is as elsewhere");
+    TEST("YaRN of DeepSeek makes scores larger, twice by 1 + L ln f, and neither cosine nor sine; without L it is as for other architectures");
     for (k = 0; k < SPECDEC__COUNT(known); k++) {
         maker *m = new_maker("deepseek2", 0);
         const double f = (double)known[k].factor, sharper = 1 + (double)known[k].sharpens * log(f);

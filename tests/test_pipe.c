@@ -303,7 +303,7 @@ static int write_to(specdec *t, int length, const int32_t **tokens)
     return count;
 }
 
-/* Logits (32, vocabulary) of a tree behind a prompt, then a text that is copied, cut and goes on, greedily, like its copy. text: 80. */
+/* Logits (32, vocabulary) of a tree behind a prompt, then a sequence that is forked, cut and extended greedily, like its fork. text: 80. */
 static void tree_and_text(specdec *t, const int32_t *given, float *rows, int32_t *text)
 {
     int32_t parents[31];

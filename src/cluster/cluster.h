@@ -96,7 +96,7 @@ static specdec_result specdec__cluster_serve(specdec *t)
 
     e->pool.cancel = &link->stop;
     link->cancel = &t->cancel;
-    result = link->guesser ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
+    result = link->draft_rank ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
     t->stats.accepted = link->kept_nodes;

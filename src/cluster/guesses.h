@@ -76,8 +76,8 @@ static void specdec__remote_draft_cut(specdec__link *link, int view, int length)
         specdec__remote_draft_tell(link, view, NULL, 0);
 }
 
-/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of another
-   one. */
+/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of
+   sequence `other`. */
 static void specdec__remote_draft_branch(specdec__link *link, int view, int other, int length)
 {
     specdec__remote_sequence *known = &link->guessed[view];

@@ -166,7 +166,7 @@ typedef struct specdec__link {
     double working;            /* seconds */
     int64_t runs, run_nodes, kept_nodes;
     struct specdec__ranks *ranks;     /* the lane of rank 0 */
-    struct specdec__draft_rank *guesser; /* the state of a rank that only drafts; NULL: this rank does not */
+    struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL: this rank does not */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */

@@ -130,7 +130,7 @@ def scripts_say(trainer, draft, programs, folder, text, guesses):
 
 
 def check_engine(trainer, draft, programs, folder, given):
-    """The engine takes as many tokens a step with the file as the draft's guesses promise."""
+    """The engine takes as many tokens a step with the file as the share of its draft tokens that are right promises."""
     found, promised = [], []
     for text in ("Once upon a time", "Tom and his sister", "The little dog", "One day, a girl"):
         found.append(engine_says(programs, given, text, 4))
