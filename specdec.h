@@ -14935,14 +14935,14 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/gguf: reads GGUF v2 and v3 in place and trusts nothing; format: ggml/docs/gguf.md.
+ * >>model/gguf: checks and reads GGUF files, versions 2 and 3, in place; any bytes may come; format: ggml/docs/gguf.md.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__NAME_MOST 32 /* bytes of names that are compared */
+#define SPECDEC__NAME_MOST 32 /* longest name that is compared, in bytes */
 
-/* How many bytes must be replaced, inserted or left out to make one name of another (Levenshtein 1966), which is the
-   distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
+/* Returns the edit distance of two names (Levenshtein 1966): the fewest bytes that must be replaced, inserted or
+   deleted to make one name of the other. SPECDEC__NAME_MOST if one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
     unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
@@ -14966,8 +14966,8 @@ static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const cha
     return row[width];
 }
 
-/* The name nearest to one that is not known: *nearest becomes `known` when its distance is below *least. Begin with
-   specdec__name_far. */
+/* Compares an unknown name with a known one: if their distance is below *least, *least becomes the distance and
+   *nearest the known name. *least begins as specdec__name_far returns it. */
 static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
                                                const char **nearest)
 {
@@ -14979,28 +14979,29 @@ static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *
     }
 }
 
-/* The distance from which on a name is not near: a third of it is different. */
+/* Returns the distance at which a known name is no longer similar to `name`: a third of its bytes, plus one. */
 static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
 
-
+/* Bytes of a value of each GGUF type; 0: strings and arrays. */
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
-#define SPECDEC__GGUF_MAX_TENSORS 4096 /* far above any model; bounds the time that a hostile file can take */
-#define SPECDEC__GGUF_MAX_PAIRS 16384
+#define SPECDEC__GGUF_MAX_TENSORS 4096 /* more than any model has; bounds the time that a hostile file can take */
+#define SPECDEC__GGUF_MAX_PAIRS 16384 /* metadata pairs, at most, for the same reason */
 
 typedef specdec_gguf specdec__gguf;
 typedef specdec_gguf_value specdec__gguf_value;
 typedef specdec_gguf_tensor specdec__gguf_tensor;
 
-/* A place in the file that only moves forward; bad is set, for good, by the first read past the end. */
+/* A read position in a file, which only moves forward. bad: 1 for good after the first read beyond the end. */
 typedef struct specdec__cursor {
     const unsigned char *data;
     size_t size, at;
     int bad;
 } specdec__cursor;
 
+/* Returns a cursor at the beginning of `size` bytes. */
 static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t size)
 {
     specdec__cursor c;
@@ -15012,6 +15013,7 @@ static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t si
     return c;
 }
 
+/* Moves a cursor past some bytes and returns their address; NULL: the end is nearer, and the cursor becomes bad. */
 static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t bytes)
 {
     const unsigned char *from = c->data + c->at;
@@ -15024,6 +15026,7 @@ static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t by
     return from;
 }
 
+/* Reads 32 bits; 0 if the cursor is or becomes bad. */
 static uint32_t specdec__cursor_u32(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 4);
@@ -15031,6 +15034,7 @@ static uint32_t specdec__cursor_u32(specdec__cursor *c)
     return at ? specdec__load_u32(at) : 0;
 }
 
+/* Reads 64 bits; 0 if the cursor is or becomes bad. */
 static uint64_t specdec__cursor_u64(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 8);
@@ -15038,6 +15042,7 @@ static uint64_t specdec__cursor_u64(specdec__cursor *c)
     return at ? specdec__load_u64(at) : 0;
 }
 
+/* Reads a GGUF string: its length in 64 bits, then its bytes. NULL and 0 if the cursor is or becomes bad. */
 static specdec__bytes specdec__cursor_string(specdec__cursor *c)
 {
     uint64_t size = specdec__cursor_u64(c);
@@ -15048,7 +15053,8 @@ static specdec__bytes specdec__cursor_string(specdec__cursor *c)
     return out;
 }
 
-/* Reads a value and moves past it; sets bad for unknown types, arrays of arrays and whatever reaches past the end. */
+/* Reads a metadata value. The cursor becomes bad for unknown types, arrays of arrays and values that reach beyond the
+   end of the file. */
 static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
 {
     specdec__gguf_value value;
@@ -15086,17 +15092,19 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     return value;
 }
 
+/* Whether some bytes are the first `length` bytes of text. */
 static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
 {
     return a.size == length && memcmp(a.data, text, length) == 0;
 }
 
+/* Whether some bytes are a text. */
 static int specdec__bytes_are(specdec__bytes a, const char *text)
 {
     return specdec__bytes_equal(a, text, strlen(text));
 }
 
-/* Reads one tensor record. Returns an error text or NULL. */
+/* Reads one tensor record and checks it. Returns NULL, or an error text that follows the tensor's name. */
 static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec__cursor *c, specdec__gguf_tensor *out)
 {
     uint64_t elements = 1, offset;
@@ -15137,7 +15145,8 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     return NULL;
 }
 
-/* Reads the value of a metadata pair and moves past it. The file has been checked. */
+/* Reads the value of a metadata pair in a checked file; long arrays of strings are skipped at once, by
+   gguf->strings. */
 static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, specdec__cursor *c)
 {
     int i;
@@ -15158,7 +15167,7 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
     return specdec__cursor_value(c);
 }
 
-/* Finds a metadata value by its key. Returns 1 when found. The file has been checked: nothing can fail. */
+/* Finds a metadata value by its key in a checked file. Returns 1 when found. */
 static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
 {
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
@@ -15177,7 +15186,8 @@ static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specde
     return 0;
 }
 
-/* Says that the value of a key is not what was wanted: of a kind ("an array of ", "a ", "") of a type. */
+/* Returns the error that the value of a key has another type than expected. kind, wanted: the type expected, such as
+   "an array of " and "u32". */
 static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind, const char *wanted,
                                                const specdec__gguf_value *value, specdec_error *error)
 {
@@ -15185,8 +15195,8 @@ static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
 }
 
-/* The integer at an address. One that is too large for int64_t becomes the largest int64_t. Returns 0 when the type is
-   not one of integers. */
+/* Reads an integer of a GGUF type at an address; one that is too large for int64_t becomes INT64_MAX. Returns 0 if the
+   type is not an integer type. */
 static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
 {
     uint64_t wide;
@@ -15207,8 +15217,8 @@ static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t
     }
 }
 
-/* An integer of any width in [low, high], or `copies` equal ones in an array; *out keeps its value when the key is
-   absent. */
+/* Reads an integer of any width in [low, high], or an array of `copies` equal ones; *out keeps its value if the key is
+   absent. Errors: FORMAT, UNSUPPORTED (the array's items differ). */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int copies,
                                                                 int64_t low, int64_t high,
                                                                 int64_t *out, specdec_error *error)
@@ -15231,7 +15241,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     return SPECDEC_OK;
 }
 
-/* A finite f32; *out keeps its value when the key is absent. */
+/* Reads a finite f32; *out keeps its value if the key is absent. Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__gguf *gguf, const char *key, float *out,
                                                               specdec_error *error)
 {
@@ -15249,7 +15259,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
     return SPECDEC_OK;
 }
 
-/* A string; out->data is NULL when the key is absent. */
+/* Reads a string; out->data is NULL if the key is absent. Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
                                                                specdec__bytes *out,
                                                                specdec_error *error)
@@ -15267,8 +15277,8 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
     return SPECDEC_OK;
 }
 
-/* An array with items of one type; out->items is NULL when the key is absent. Items are read with specdec__load_...,
-   strings one after the other with specdec__cursor_string over (items, bytes). */
+/* Reads an array with items of one type; out->items is NULL if the key is absent. Items are read with
+   specdec__load_..., strings one after the other with specdec__cursor_string over (items, bytes). Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
                                                               specdec__gguf_value *out, specdec_error *error)
 {
@@ -15280,7 +15290,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__ggu
     return SPECDEC_OK;
 }
 
-/* Walks the metadata pairs once and checks their bounds and types. */
+/* Checks bounds and types of all metadata pairs, and records where long arrays of strings end. */
 static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     uint64_t i;
@@ -15305,7 +15315,8 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     return SPECDEC_OK;
 }
 
-/* Walks the tensor records once and checks them. Called twice: before and after data_at is known. */
+/* Checks all tensor records. Called twice: before data_at is known, which lies behind the last record, and
+   afterwards. */
 static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     specdec__gguf_tensor tensor;
@@ -15322,7 +15333,7 @@ static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__
     return SPECDEC_OK;
 }
 
-/* Moves past a record: the name of a tensor, or the key of a pair, is returned. The file has been checked. */
+/* Moves a cursor past a record of a checked file, and returns the tensor's name (tensors = 1) or the pair's key (0). */
 static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
 {
     const specdec__bytes name = specdec__cursor_string(c);
@@ -15337,22 +15348,22 @@ static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cur
     return name;
 }
 
-/* Records of a file in the order of a number that each has, of equal numbers in that of the file. There is no memory
-   for all of them: each walk over the file gives the next 64. */
+/* The next 64 records of a file, sorted by a number that each record has; equal numbers in the order of the file. There
+   is no memory for all records: each walk over the file gives the next 64. */
 #define SPECDEC__GGUF_SORTED 64
 typedef struct specdec__gguf_order {
     uint64_t number[SPECDEC__GGUF_SORTED];
-    size_t at[SPECDEC__GGUF_SORTED]; /* of the records */
+    size_t at[SPECDEC__GGUF_SORTED]; /* offsets of the records */
     int count;
 } specdec__gguf_order;
 
-/* Whether record a comes before record b. */
+/* Whether a record with number a at offset a_at comes before one with number b at offset b_at. */
 SPECDEC__INLINE int specdec__gguf_before(uint64_t a, size_t a_at, uint64_t b, size_t b_at)
 {
     return a < b || (a == b && a_at < b_at);
 }
 
-/* Takes a record into the order if it is one of the first 64. */
+/* Inserts a record into an order, if it is one of the first 64. */
 static void specdec__gguf_offer(specdec__gguf_order *order, uint64_t number, size_t at)
 {
     int i = order->count, last = SPECDEC__GGUF_SORTED - 1;
@@ -15369,12 +15380,12 @@ static void specdec__gguf_offer(specdec__gguf_order *order, uint64_t number, siz
     order->count = specdec__min_int(order->count + 1, last + 1);
 }
 
-/* What the records are put in order by: pairs by a hash of their keys, tensors by one of their names, or by where their
-   data begin. */
+/* What records are sorted by: pairs by a hash of their keys; tensors by a hash of their names, or by the offset of
+   their data. */
 enum { SPECDEC__GGUF_KEYS, SPECDEC__GGUF_NAMES, SPECDEC__GGUF_PLACES };
 
-/* Takes the records of a file behind (number, at) into an order; (0, 0) stands before all. Places are counted from
-   origin: there may be several files. */
+/* Inserts all records of a file that come after (number, at) into an order; (0, 0) comes before all. Offsets count from
+   `origin`, as a model may have several files in memory. */
 static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *origin, int by, uint64_t number,
                                size_t at, specdec__gguf_order *order)
 {
@@ -15395,7 +15406,7 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
     }
 }
 
-/* The name in a record, which has been checked. */
+/* Returns the name that a checked record begins with. */
 static specdec__bytes specdec__gguf_name(const unsigned char *record)
 {
     specdec__bytes name;
@@ -15405,10 +15416,10 @@ static specdec__bytes specdec__gguf_name(const unsigned char *record)
     return name;
 }
 
-/* Of a name in an error, so many bytes. */
+/* Returns how many bytes of a name an error text shows: 64 at most. */
 static int specdec__gguf_cut(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
 
-/* Refuses two records of one name. */
+/* Refuses two records of the same name. Errors: FORMAT. */
 static specdec_result specdec__gguf_check_twice(int by, const unsigned char *a, const unsigned char *b,
                                                 specdec_error *error)
 {
@@ -15421,8 +15432,9 @@ static specdec_result specdec__gguf_check_twice(int by, const unsigned char *a, 
                          (const char *)name.data);
 }
 
-/* Refuses a tensor whose data do not end where those of the next one begin, up to the alignment: its type and shape
-   contradict the offsets. before: where its record lies; 0: there is none, the next tensor is the first. */
+/* Refuses a tensor whose data do not end where the data of the next tensor begin, up to the alignment: its type or
+   shape contradicts the offsets. before: offset of its record; 0: there is none, the next tensor is the first. Errors:
+   FORMAT. */
 static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size_t before, size_t next,
                                                  uint64_t next_offset, specdec_error *error)
 {
@@ -15455,7 +15467,7 @@ static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size
     return SPECDEC_OK;
 }
 
-/* Checks each record against its neighbour in an order. */
+/* Checks each record against the previous one in an order: equal names, or gaps between the data of tensors. */
 static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const specdec__gguf *gguf, int by,
                                                                        specdec_error *error)
 {
@@ -15483,7 +15495,8 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
     return SPECDEC_OK;
 }
 
-/* Finds where everything lies in a GGUF file in memory, and checks each record alone. */
+/* Finds the sections of a GGUF file in memory and checks each record alone. Errors: FORMAT, UNSUPPORTED (version,
+   big-endian). */
 static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
     specdec__cursor c;
@@ -15526,8 +15539,8 @@ static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes 
     return SPECDEC_OK;
 }
 
-/* Checks the whole structure of a GGUF file in memory, each record alone and against its neighbours; afterwards every
-   offset in it may be trusted. */
+/* Checks a whole GGUF file in memory, each record alone and against its neighbours; afterwards every offset in it may
+   be trusted. Errors: FORMAT, UNSUPPORTED. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
     specdec_result result = specdec__gguf_lay_out(gguf, file, error);
@@ -15542,7 +15555,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     return result;
 }
 
-/* Bytes of a file up to the end of its tensors. */
+/* Returns the bytes of a checked file up to the end of its last tensor. */
 static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
 {
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
@@ -34546,105 +34559,112 @@ static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, cons
 }
 
 /* =====================================================================================================================
- * >>model/mixing: the kinds of recurrent layers as rows of a table, and the sizes of a model's.
+ * >>model/mixing: the kinds of recurrent layers as rows of a table, and the sizes of a model's recurrent layers.
  *
- * A recurrent layer keeps a state in place of keys: the last inputs of a short causal convolution, and, for each of its
- * heads, a matrix (rows, values), which every token changes by one update. All recurrent layers of a model are of one
- * kind. What its matrices make of a token is a row: gates of the output first, then the inputs, by which alone the
- * state changes: channels of the convolution, then a few numbers for each head.
+ * A recurrent layer has a state instead of keys and values: a window of the last inputs of a short causal convolution,
+ * and for each of its heads a matrix (rows, values), which every token updates once. All recurrent layers of a model
+ * are of one kind. The layer's input matrices project a token to a row: first gates of the output, then the inputs of
+ * the state, which are the channels of the convolution and one or two numbers for each head (decay, rate).
  * ================================================================================================================== */
 
-#define SPECDEC__MOST_TAPS 16 /* of a convolution */
+#define SPECDEC__MOST_TAPS 16 /* taps of a convolution, at most */
 
 enum {
-    SPECDEC__NO_STATE,
-    SPECDEC__SHORT,  /* a convolution between two gates, and nothing else: LFM2 (Liquid AI 2025) */
+    SPECDEC__NO_STATE, /* no recurrent layers */
+    SPECDEC__SHORT,  /* a convolution between two gates, without heads: LFM2 (Liquid AI 2025) */
     SPECDEC__DELTA,  /* the gated delta rule: Yang et al. 2024, arXiv 2412.06464 */
-    SPECDEC__MAMBA2, /* Dao and Gu 2024, arXiv 2405.21060 */
+    SPECDEC__MAMBA2, /* Mamba-2: Dao and Gu 2024, arXiv 2405.21060 */
     SPECDEC__MIXINGS
 };
 
+/* What differs between the kinds of recurrent layers. */
 typedef struct specdec__mixing_kind {
     const char *name;
-    int corrects; /* the update is one by a delta rule */
-    int silu;     /* behind the convolution */
+    int corrects; /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
+    int silu;     /* 1: SiLU is applied to the output of the convolution */
 } specdec__mixing_kind;
 
 static const specdec__mixing_kind specdec__mixing_kinds[SPECDEC__MIXINGS] = {
     {"none", 0, 0}, {"short convolution", 0, 0}, {"gated delta rule", 1, 1}, {"Mamba-2", 0, 1}};
 
-/* Sizes of the recurrent layers of a model, in floats. */
+/* Sizes of the recurrent layers of a model, in floats. Queries, keys and values are parts of the convolution's
+   output. */
 typedef struct specdec__mixing {
-    int kind;
-    int layers;               /* of the model that is here */
+    int kind;                 /* SPECDEC__SHORT, ...; SPECDEC__NO_STATE: there are none */
+    int layers;               /* recurrent layers on this rank */
     int taps, channels;       /* of the convolution */
-    int heads, rows, values;  /* of matrices; heads 0: there are none */
-    int groups;               /* heads that keys and queries are made for: several heads share one, */
-    int cycles;               /* those whose numbers are equal modulo groups; else those side by side */
-    int paired;               /* one matrix makes both numbers of a head, group by group: first one of all its heads */
-    int query, key, value;    /* where they begin among the channels */
-    int inner;                /* of what the last matrix reads */
-    int row;                  /* of what the first matrices make, */
-    int inputs, kept;         /* of which [inputs, inputs + kept) changes the state */
+    int heads, rows, values;  /* heads, and the size (rows, values) of the matrix of each; heads 0: none */
+    int groups;               /* number of different keys and queries; heads / groups heads share each */
+    int cycles;               /* 1: heads with equal index modulo `groups` share a key; 0: adjacent heads do */
+    int paired;               /* 1: one tensor (ssm_ba) gives both numbers of each head: for each group first those for
+                                 the rate, then those for the decay */
+    int query, key, value;    /* first channel of the queries, of the keys, of the values */
+    int inner;                /* width of the layer's output, before its output matrix */
+    int row;                  /* width of the row that the input matrices give for a token */
+    int inputs, kept;         /* the inputs of the state are [inputs, inputs + kept) of this row */
 } specdec__mixing;
 
-/* Whether a model has recurrent layers, here or in another part of it. */
+/* Whether a model has recurrent layers, on this rank or another one. */
 SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
 
-/* Floats of the matrix of a head. */
+/* Returns the floats of the state matrix of one head. */
 SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
 
-/* Floats of the last taps - 1 inputs of the convolution's channels, which the next token's convolution needs. */
+/* Returns the floats of a convolution's window: the last taps - 1 inputs of all channels. */
 SPECDEC__INLINE size_t specdec__mixing_window(const specdec__mixing *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
 }
 
 /* =====================================================================================================================
- * >>model/model: architectures as rows of a table; what a prepared model holds.
+ * >>model/model: the table of architectures, one row of traits each; the tensors, sizes and facts that a model holds.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_DIMENSION (1 << 20) /* of embedding, feed-forward and head counts times sizes */
-#define SPECDEC__MAX_EXPERTS 1024        /* feed-forward networks of a layer, */
-#define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits, and how many groups they make */
+#define SPECDEC__MAX_DIMENSION (1 << 20) /* of an embedding, a feed-forward network, or all heads of a layer together */
+#define SPECDEC__MAX_EXPERTS 1024        /* experts of a layer, at most */
+#define SPECDEC__MAX_CHOSEN 64           /* experts that a token visits, and groups of experts, at most */
 
-/* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
-/* How far the lower plane of a matrix moves the products of its rows, at most: see >>forward/screen. */
+/* Upper bounds of what the lower plane of a matrix contributes to the products of its rows: see >>forward/screen. */
 typedef struct specdec__row_bounds {
-    uint16_t *norm;       /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16 */
-    unsigned char *part;  /* (columns): the part of a bound that each belongs to */
-    float most[4];        /* the largest bound of each part */
+    uint16_t *norm;       /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16: a bound for each part of the columns
+                             and each row */
+    unsigned char *part;  /* (columns) the part that each column belongs to */
+    float most[4];        /* the largest bound of any row, for each part */
 } specdec__row_bounds;
 
+/* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
 typedef struct specdec__matrix {
     const specdec__quant_type *type;
     int rows, columns;
-    const unsigned char *file;  /* (row, block): as it lies in the file */
-    const unsigned char *tiles; /* (row/16, block, ...) repacked; NULL: taken from the file tile by tile */
+    const unsigned char *file;  /* (rows, row_bytes) its rows, as they lie in the file */
+    const unsigned char *tiles; /* (rows / 16, 16 * row_bytes) repacked into tiles; NULL: tiles are made from the file
+                                   in each step */
     size_t row_bytes;
-    int run, apart;             /* of experts that share a tensor with others: so many tiles lie side by side in the
-                                   file, and runs begin so many tiles apart; 0: all lie side by side */
-    const unsigned char *scales; /* F32 in the file, one for scale_tiles tiles (0: for all), by which products are
-                                    multiplied; NULL: none */
-    int scale_tiles;
-    const specdec__row_bounds *bounds; /* tiles are planes; NULL: they are tiles */
+    int run, apart;             /* where one tensor holds two matrices of every expert: tiles of one matrix that are
+                                   contiguous in the file, and tiles from the first of them to those of the next expert;
+                                   0: all tiles are contiguous */
+    const unsigned char *scales; /* (F32) factors of products, from a tensor "X.scale"; NULL: none */
+    int scale_tiles;            /* tiles that share a factor; 0: all tiles do */
+    const specdec__row_bounds *bounds; /* not NULL: `tiles` holds planes, and these are the bounds of its rows */
 } specdec__matrix;
 
+/* The matrices of a layer, as in specdec__matrix_table. */
 enum {
     SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN,
     SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
-    SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of streams: see specdec__streams */
-    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of blocks: see specdec__block */
+    SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of specdec__streams */
+    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of specdec__block */
     SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
-    /* of recurrent layers */
+    /* of recurrent layers: */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
     SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
     SPECDEC__MATRICES
 };
+/* The vectors of a layer, as in specdec__vector_table: weights of norms, biases, and small matrices. */
 enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
@@ -34652,158 +34672,177 @@ enum {
     SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS,
     SPECDEC__ROUTER_BIAS, SPECDEC__CHOICE_BIAS, SPECDEC__EXPERT_GATE_BIAS, SPECDEC__EXPERT_UP_BIAS,
     SPECDEC__EXPERT_DOWN_BIAS,
-    SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* only names */
+    SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* other tensor names of FFN_NORM */
     SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
-    SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* of both: see
-                                                                                                  SPECDEC__BOTH */
+    SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* the trait BOTH */
     SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
-    SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of streams; weights of */
-    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of blocks, (2, taps, embedding) */
-    SPECDEC__LAUREL_NORM, /* predictions are (streams, streams, streams), of corrections (streams, streams) */
-    /* of recurrent layers; taps are (taps, channels) */
+    SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of specdec__streams */
+    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of specdec__block: (2, taps, embedding) */
+    SPECDEC__LAUREL_NORM, /* PREDICTIONS: (streams, streams, streams), CORRECTIONS: (streams, streams) */
+    /* of recurrent layers; taps are (taps, channels): */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
 };
-enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
-enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
+/* Spans: a layer attends to all keys, or to a sliding window of the last keys. */
+enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS };
+/* RoPEs of a model: of its regular layers, of its alternate layers, and of the regular ones in long contexts. */
+enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES };
+/* Facts of a model: factors, and soft caps, of which 0 is none; keys are in specdec__fact_table. */
 enum {
     SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_SCALE,
-    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* all are factors, but for caps, of which 0 is none */
+    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS
 };
 
-enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT }; /* places of the matrices, and of the vectors, of heads */
+/* The matrices, and the vectors, of a head that drafts (specdec__heads_kind), as indices into those of a layer. */
+enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT };
 enum { SPECDEC__HEAD_NORM, SPECDEC__HEAD_BIAS };
 
-/* Sizes that may differ from layer to layer. */
+/* The sizes of a layer, which may differ from layer to layer. */
 typedef struct specdec__shape {
-    int heads, kv_heads;    /* kv heads 0: the layer has no attention */
-    int key_dim, value_dim; /* of a head: of its queries and keys; of its values */
-    int rope_dim;           /* dimensions of a query or key that are rotated: the first ones */
+    int heads, kv_heads;    /* query heads, kv heads; kv heads 0: the layer has no attention */
+    int key_dim, value_dim; /* of one head: size of a query and a key; size of a value */
+    int rope_dim;           /* how many dimensions of a query or key RoPE rotates: the first ones */
     int feed_forward;       /* width of the network that every token goes through; 0: there is none */
-    int experts;            /* networks of which a token goes through a few; 0: there are none */
-    int shared;             /* the network for every token is called a shared expert */
-    int keys_of;            /* number of an earlier layer whose keys and values it reads (where all read those of
-                               another model: 0); -1: it has its own */
+    int experts;            /* experts of the layer; 0: no mixture of experts */
+    int shared;             /* 1: the network that every token goes through is the shared expert of a mixture */
+    int keys_of;            /* an earlier layer whose keys and values this one reads (0 in a model that reads another
+                               model's); -1: it has its own */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
-    int recurrent;          /* the layer has a state: alone, or beside attention */
+    int recurrent;          /* 1: the layer has a recurrent state, without or beside attention */
 } specdec__shape;
 
+/* A layer: its sizes and tensors. */
 typedef struct specdec__layer {
     specdec__shape shape;
-    int index;                             /* of the layers that are here, from 0 on */
-    int state;                             /* of the recurrent ones that are here, from 0 on; -1: it has no state */
-    float query_scale;                     /* what queries are multiplied by */
-    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
+    int index;                             /* number among the layers on this rank */
+    int state;                             /* number among the recurrent layers on this rank; -1: the layer is not
+                                              recurrent */
+    float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
+    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
     specdec__matrix matrix[SPECDEC__MATRICES];
-    float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
-    float sparsity;                        /* gates count by what they exceed their mean + so many standard deviations
-                                              by; 0: by themselves */
-    specdec__matrix table;                 /* of a head: a row for each token, looked up */
+    float activation[4];                   /* parameters of xIELU, if that is the activation: see >>kernel/kernel */
+    float sparsity;                        /* a gate counts as its excess over the gates' mean + this * standard
+                                              deviation (Gemma 3n); 0: gates are not sparse */
+    specdec__matrix table;                 /* of a head that drafts: a row for each token, looked up */
 } specdec__layer;
 
-/* What differs between architectures: traits, each with a number. A trait that a row does not name is 0, or what
-   specdec__traits_usual says. Some architectures have layers of a second kind, "the others": layer i is one of them if
-   bit i % PERIOD of OTHERS is set. */
+/* Traits: properties in which architectures differ, each with a number. A trait that a row of the table does not name
+   is 0, or what specdec__traits_usual says. Some architectures have regular and alternate layers: layer i is an
+   alternate one if bit i % PERIOD of OTHERS is set. Alternate layers may have a sliding window, or another RoPE. */
 enum {
-    SPECDEC__NO_TRAIT,       /* ends a row */
-    SPECDEC__NEOX,           /* RoPE turns pairs (i, i + dim/2), as in most models; otherwise (2i, 2i + 1), for which
-                                converters have reordered Llama's rows of queries and keys */
-    SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
-    SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
-    SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
-    SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
-    SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
-    SPECDEC__LAYER_NORM,     /* norms of x take its mean away (attention.layer_norm_epsilon) */
-    SPECDEC__PARALLEL,       /* attention and feed-forward read the same norm of the same x */
-    SPECDEC__NORM_TURNED,    /* norms of queries and keys, if there are any, are of what RoPE has turned */
-    SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
-    SPECDEC__PERIOD,
-    SPECDEC__OTHERS,
-    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case */
-    SPECDEC__REST_TURNS,     /* OTHER_BASE is said of the rest, where the others have windows, not of the others */
-    SPECDEC__OTHER_BASE,     /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
-                                rest, < 0: they do not rotate */
-    SPECDEC__ROOT_EMBEDDING, /* embeddings are scaled by the root of their size */
-    SPECDEC__WIDE_QUERIES,   /* with so many layers, queries are scaled by the root of embedding / heads, not of a
-                                head */
-    SPECDEC__CAP_SCORES,     /* soft cap of attention scores if the file does not say */
-    SPECDEC__CAP_LOGITS,     /* soft cap of logits if the file does not say */
-    SPECDEC__LOGITS_TIMES,   /* logits are multiplied by logit_scale; otherwise divided */
-    SPECDEC__MUST_SAY,       /* bits of the facts that its files must give */
-    SPECDEC__ROPE_BASE,      /* of RoPE, if the file does not say; 0: files must say it */
-    SPECDEC__SPLIT_TURNS,    /* YaRN's bounds are not rounded to whole dimensions */
-    SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
-    SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
-                                are chosen for a token, and how their outputs are weighted: see below */
-    SPECDEC__SHARED_GATE,    /* the shared expert, as wide as a layer without experts if files do not say, is multiplied
-                                by the sigmoid of what a router of its own says */
-    SPECDEC__BOTH,           /* layers with experts have a network as others, too, and norms before and after each:
-                                x += norm(norm(network(norm x)) + norm(experts(norm x))); routers read a norm of x, of
-                                weight ffn_gate_inp.scale / root(embedding) */
-    SPECDEC__SHARED_EACH,    /* expert_shared_feed_forward_length is the width of one of expert_shared_count */
-    SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
-                                what the head attends to is multiplied by sigmoid(gate) */
-    SPECDEC__MIXING,         /* the kind of its recurrent layers: SPECDEC__SHORT or another one; 0: it has none */
-    SPECDEC__RECURS,         /* which layers are recurrent: see below */
-    SPECDEC__CYCLES,         /* heads of recurrent layers that share a key are those equal modulo the number of keys */
-    SPECDEC__EMBEDDING_NORM, /* the last norm is named token_embd_norm */
-    SPECDEC__UNSCALED,       /* queries are not scaled, if the file does not say attention.scale */
-    SPECDEC__NORMED_VALUES,  /* values go through a norm of each head, without a weight; a layer without attn_v has its
-                                keys, as they are before norm and rotation, for values */
-    SPECDEC__SHARES_KEYS,    /* the last attention.shared_kv_layers layers read the keys of the last layer before these
-                                that sees as many */
-    SPECDEC__LAYER_INPUTS,   /* each token has an embedding for each layer, too, if embedding_length_per_layer_input is
-                                not 0: see specdec__inputs */
-    SPECDEC__LATENT,         /* its attention is latent: see specdec__latent */
-    SPECDEC__ALTUP,          /* how many residual streams it has, if the file does not say: see specdec__streams */
-    SPECDEC__LAUREL,         /* rank of the product of matrices beside attention: see specdec__streams */
-    SPECDEC__SPARSE,         /* in so many first layers gates are sparse, if the file does not say: see sparsity */
-    SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
-    SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
-                                feed-forward network */
-    SPECDEC__READS_STATES,   /* it reads hidden states of another model, and can only draft: see below */
-    SPECDEC__SIGHT,          /* which keys a node sees: see below */
+    SPECDEC__NO_TRAIT,       /* ends a row of the table */
+    SPECDEC__NEOX,           /* 1: RoPE rotates pairs (i, i + dim/2); 0: pairs (2i, 2i + 1), for which converters have
+                                reordered Llama's rows of queries and keys */
+    SPECDEC__ACTIVATION,     /* the activation: SPECDEC__SILU, SPECDEC__GELU, ... */
+    SPECDEC__UNGATED,        /* 1: feed-forward networks have no gate: down(activation(up x)) */
+    SPECDEC__NEEDS,          /* bits of optional vectors that files must have */
+    SPECDEC__LACKS,          /* bits of vectors that files never have, though other architectures do */
+    SPECDEC__FFN_NORM_AS,    /* the vector whose tensor name SPECDEC__FFN_NORM has in files; 0: its own name */
+    SPECDEC__LAYER_NORM,     /* 1: norms are LayerNorms, which subtract the mean; 0: RMS norms */
+    SPECDEC__PARALLEL,       /* 1: attention and feed-forward network read the same norm of the same x */
+    SPECDEC__NORM_TURNED,    /* 1: norms of queries and keys come after RoPE */
+    SPECDEC__JOINT_NORMS,    /* 1: norms of queries and keys are over all heads of a row together */
+    SPECDEC__PERIOD,         /* layers after which the pattern of alternate layers repeats */
+    SPECDEC__OTHERS,         /* bits of the alternate layers in a period */
+    SPECDEC__WINDOW_KEYS,    /* window of alternate layers in keys, if the file has no key for it; -1: they have none in
+                                any case */
+    SPECDEC__REST_TURNS,     /* 1: OTHER_BASE is about the regular layers instead, where alternate layers have
+                                windows */
+    SPECDEC__OTHER_BASE,     /* RoPE base of alternate layers, if the file has no key for it; 1: that of regular layers
+                                without scaling; 0: the same RoPE; < 0: no RoPE */
+    SPECDEC__ROOT_EMBEDDING, /* 1: embeddings are multiplied by the root of their width */
+    SPECDEC__WIDE_QUERIES,   /* in models of this many layers, queries are divided by root(embedding / heads) instead of
+                                root(key_dim) */
+    SPECDEC__CAP_SCORES,     /* soft cap of attention scores, if the file has no key for it */
+    SPECDEC__CAP_LOGITS,     /* soft cap of logits, if the file has no key for it */
+    SPECDEC__LOGITS_TIMES,   /* 1: logits are multiplied by the key logit_scale; 0: divided */
+    SPECDEC__MUST_SAY,       /* bits of facts for which files must have a key */
+    SPECDEC__ROPE_BASE,      /* RoPE base if the file has no key for it; 0: it must have one */
+    SPECDEC__SPLIT_TURNS,    /* 1: YaRN's bounds are not rounded to whole dimensions */
+    SPECDEC__ROPE_ALSO,      /* what is special about RoPE: SPECDEC__MAY_REST, ... */
+    SPECDEC__EXPERT_SHARES,  /* how outputs of experts are weighted: SPECDEC__NORMED, ...; 0: the architecture has no
+                                experts */
+    SPECDEC__SHARED_GATE,    /* 1: the shared expert's output is multiplied by the sigmoid of a router of its own;
+                                without a key for its width, the expert is as wide as a dense layer */
+    SPECDEC__BOTH,           /* 1: layers with experts have a dense network, too: x += norm(norm(network(norm x)) +
+                                norm(experts(norm x))); routers read a norm of x with weights ffn_gate_inp.scale /
+                                root(embedding) */
+    SPECDEC__SHARED_EACH,    /* 1: expert_shared_feed_forward_length is the width of one of expert_shared_count shared
+                                experts */
+    SPECDEC__QUERY_GATES,    /* 1: attn_q has rows of a gate behind the query of each head; the head's output is
+                                multiplied by sigmoid(gate) */
+    SPECDEC__MIXING,         /* the kind of recurrent layers: SPECDEC__SHORT, ...; 0: the architecture has none */
+    SPECDEC__RECURS,         /* which layers are recurrent: SPECDEC__BARE, ... */
+    SPECDEC__CYCLES,         /* 1: heads of recurrent layers with equal index modulo the number of keys share a key; 0:
+                                adjacent heads do */
+    SPECDEC__EMBEDDING_NORM, /* 1: the tensor of the final norm is named token_embd_norm */
+    SPECDEC__UNSCALED,       /* 1: queries are not scaled if the file lacks the key attention.scale */
+    SPECDEC__NORMED_VALUES,  /* 1: values are normalised for each head, without weights; a layer without attn_v takes
+                                its keys before norm and RoPE as values */
+    SPECDEC__SHARES_KEYS,    /* 1: the last attention.shared_kv_layers layers read the keys of the last earlier layer
+                                with the same span */
+    SPECDEC__LAYER_INPUTS,   /* 1: tokens have an embedding for each layer if embedding_length_per_layer_input is not 0:
+                                see specdec__inputs */
+    SPECDEC__LATENT,         /* 1: attention is latent (MLA): see specdec__latent */
+    SPECDEC__ALTUP,          /* number of residual streams, if the file has no key for it; 0: one: see
+                                specdec__streams */
+    SPECDEC__LAUREL,         /* rank of the two matrices of LAuReL; 0: the architecture has none: see
+                                specdec__streams */
+    SPECDEC__SPARSE,         /* how many first layers have sparse gates, if the file has no key for it: see
+                                specdec__layer.sparsity */
+    SPECDEC__SCALES_OUTPUT,  /* 1: layers may end in a factor of their own, layer_output_scale */
+    SPECDEC__GAPS,           /* 1: lists of sizes may have a 0 for a layer without attention or without a feed-forward
+                                network */
+    SPECDEC__READS_STATES,   /* how it reads hidden states of another model, as a draft model:
+                                SPECDEC__BESIDE_EMBEDDINGS, ...; 0: it does not */
+    SPECDEC__SIGHT,          /* which keys a node attends to: SPECDEC__SEES_ANCESTORS, ... */
     SPECDEC__TRAITS
 };
 
+/* One trait of an architecture and its value. */
 typedef struct specdec__trait {
     unsigned char trait;
     int value;
 } specdec__trait;
 
+/* Values of traits that a row of the table does not name; all other traits are 0. */
 static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
 
-#define SPECDEC__MOST_TRAITS 18 /* that a row names, and the end */
+#define SPECDEC__MOST_TRAITS 18 /* traits in a row of the table at most, the end included */
 
+/* A row of the table of architectures. */
 typedef struct specdec__architecture {
-    const char *name;
+    const char *name; /* general.architecture in files */
     specdec__trait traits[SPECDEC__MOST_TRAITS];
 } specdec__architecture;
 
-/* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context;
-   that YaRN makes scores larger by yarn_log_multiplier, not by cosine and sine. */
+/* RoPE's variants (the trait ROPE_ALSO): none; no RoPE if rope.scaling.finetuned is 0; never any RoPE; queries grow
+   behind the original context; YaRN with yarn_log_multiplier scales scores, instead of cosine and sine. */
 enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED, SPECDEC__SHARPENED };
 
-/* Its one layer reads what comes of states next to embeddings (EAGLE-3); what comes of a state and the other model's
-   embedding is the residual stream (assistants); what comes of states is the keys of a text, which layers read that run
-   on embeddings (block drafters). */
+/* How a draft model reads hidden states of the target (the trait READS_STATES): not at all; its one layer reads the
+   projected states beside embeddings (EAGLE-3); a projection of a state and the target's embedding is its residual
+   stream (assistants); keys and values of its layers are projected from states (block drafters). */
 enum { SPECDEC__NO_STATES, SPECDEC__BESIDE_EMBEDDINGS, SPECDEC__AS_STREAM, SPECDEC__AS_KEYS };
 
-/* Those of its view, its ancestors and its own; those of its view alone, which is another model's: it has none; those
-   of its view and of all nodes of the step, which are a block. */
+/* Which keys a node attends to (the trait SIGHT): those of its view, of its ancestors and its own; those of its view
+   alone, which belong to the target; those of its view and of all nodes of the step, which are a block. */
 enum { SPECDEC__SEES_ANCESTORS, SPECDEC__SEES_TEXT, SPECDEC__SEES_BLOCK };
 
-/* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
-   every full_attention_interval, or as attention.recurrent_layers says. */
+/* Which layers are recurrent (the trait RECURS): layers without attention; layers without attention and feed-forward
+   network; all layers, beside their attention; layers listed in attention.recurrent_layers, or all but the last of
+   every full_attention_interval. */
 enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
 
-/* The shares of a token's experts are their values in a softmax over all experts, or, with SIGMOID, sigmoids of what
-   the router says; NORMED: divided by their sum. Files may say otherwise. */
+/* How the outputs of a token's experts are weighted (the trait EXPERT_SHARES), unless the file has keys for it: DENSE:
+   there are no experts; RAW: by the softmax over all experts; NORMED: divided by the sum of the chosen experts'
+   weights; with SIGMOID, sigmoids take the place of the softmax. */
 enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW, SPECDEC__SIGMOID = 4 };
 
 #define SPECDEC__BIT(i) (1u << (i))
 #define SPECDEC__HAS_BIT(bits, i) ((i) < 32 && (unsigned)(bits) >> (i) & 1)
+/* Sets of vectors and of facts, as bits, for rows of the table. */
 #define SPECDEC__QKV_BIAS \
     (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
 #define SPECDEC__EXPERT_BIAS \
@@ -34816,6 +34855,7 @@ enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW, SPECDEC__SIGMOID = 4 };
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
      SPECDEC__BIT(SPECDEC__LOGIT_SCALE))
 
+/* The table of architectures. Those that read hidden states (eagle3 and later ones) come last. */
 static const specdec__architecture specdec__architectures[] = {
     {"llama", {{SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
@@ -34938,7 +34978,7 @@ static const specdec__architecture specdec__architectures[] = {
                 {SPECDEC__SIGHT, SPECDEC__SEES_BLOCK}}},
 };
 
-/* What a trait is for an architecture. */
+/* Returns the value of a trait of an architecture. */
 static int specdec__architecture_trait(const specdec__architecture *a, int trait)
 {
     const specdec__trait *const lists[] = {a->traits, specdec__traits_usual};
@@ -34952,16 +34992,18 @@ static int specdec__architecture_trait(const specdec__architecture *a, int trait
     return 0;
 }
 
-/* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
-   where heads follow each other, that of the head before it. Its state is activation(norm(input * that + row of the
-   last token in table) + bias), plus what it has read if it adds; its output times that are the logits. In names of
-   tensors # stands for "." and the number of the head, or for nothing where all heads share the tensor. */
+/* A kind of files of heads, which draft tokens from a hidden state of the target. A head reads the target's state or,
+   where heads are chained, the state of the head before it. Its state is activation(norm(input * state read + row of
+   the last token in table) + bias), plus the state read if `adds`; its logits are output * state. In names of tensors #
+   stands for "." and the head's number, or for nothing where all heads share the tensor. */
 typedef struct specdec__heads_kind {
     const char *name;
-    int follow, adds, activation;
-    const char *output, *input, *table, *norm, *bias; /* NULL: none */
+    int follow, adds, activation;                     /* 1: heads are chained; 1: the state read is added; the
+                                                         activation: SPECDEC__SILU, ... */
+    const char *output, *input, *table, *norm, *bias; /* names of tensors; NULL: none */
 } specdec__heads_kind;
 
+/* The kinds of files of heads. */
 static const specdec__heads_kind specdec__heads_kinds[] = {
     /* Wertheimer et al. 2024, arXiv 2404.19124 */
     {"mlp_speculator", 1, 0, SPECDEC__GELU_EXACT, "speculator.head#.weight", "speculator.proj#.weight",
@@ -34971,7 +35013,8 @@ static const specdec__heads_kind specdec__heads_kinds[] = {
      "medusa#.block.0.bias"},
 };
 
-/* Sizes of layers that a file may say once, or in a list with a number for each layer. */
+/* Sizes of layers that a file gives once, or as a list with a number for each layer; keys are in
+   specdec__list_table. */
 enum {
     SPECDEC__LIST_HEADS, SPECDEC__LIST_KV_HEADS, SPECDEC__LIST_KEY, SPECDEC__LIST_VALUE, SPECDEC__LIST_ROPE,
     SPECDEC__LIST_FF,
@@ -34979,158 +35022,184 @@ enum {
     SPECDEC__LISTS
 };
 
-#define SPECDEC__MAX_HEADS 8
-#define SPECDEC__MAX_READS 8
-#define SPECDEC__MAX_BLOCK 64 /* tokens that are drafted in one pass, the root's included */
+#define SPECDEC__MAX_HEADS 8 /* heads in a file of heads, at most */
+#define SPECDEC__MAX_READS 8 /* hidden states that a model reads for one token, at most */
+#define SPECDEC__MAX_BLOCK 64 /* tokens of a block that is drafted in one pass, the root included, at most */
 
-/* What a model that reads states needs beside its layers. The states of a target after so many layers, one behind the
-   other, times `matrix` are what it reads; of an assistant, the target's embedding of a token and the state behind the
-   token before it. Or, of a block that predicts (see >>model/nextn), the layer reads `matrix` times the norm of an
-   embedding and, behind it, that of the state. */
+/* Tensors and sizes of a model that reads hidden states of a target. It reads `matrix` times the target's states before
+   `count` of its layers, concatenated; for an assistant, times the target's embedding of a token and the target's state
+   for the token before. The layer of a NextN block (>>model/nextn) reads `matrix` times the norm of an embedding and,
+   behind it, the norm of the state. */
 typedef struct specdec__reads {
     specdec__matrix matrix;         /* (embedding, count * width), or (embedding, embedding + width) */
-    const float *token_norm, *state_norm; /* (embedding), (width): of a block that predicts; else NULL */
+    const float *token_norm, *state_norm; /* (embedding), (width) weights of norms of a NextN block; else NULL */
     const float *after;             /* (embedding) weights of a norm behind the matrix; NULL: none */
-    specdec__matrix out;            /* of an assistant, (width, embedding): of its last norm, what stands for a state */
-    int centroids, nearest;         /* then its output has a row for each of so many centroids, 0: for each token; and
-                                       of a row of states so many of them tell which tokens have logits */
-    const int32_t *order;           /* (vocabulary): the tokens of the first centroid, of the next one, ... */
-    const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
-    int layers[SPECDEC__MAX_READS]; /* (count) */
-    int count, width;               /* width: of the target */
-    int norm_first;                 /* the residual stream begins with the norm of what is read */
-    int joined;                     /* it is such a block */
+    specdec__matrix out;            /* (width, embedding) of an assistant: projects its final norm to the state it reads
+                                       for the next token */
+    int centroids, nearest;         /* of an assistant: rows of its output matrix if these stand for clusters of tokens,
+                                       0: it has a row for each token; and of how many of the nearest clusters the
+                                       tokens get logits */
+    const int32_t *order;           /* (vocabulary) the tokens of the first cluster, then those of the second, ... */
+    const float *norm;              /* (count * width) weights of a norm of the states before the matrix; NULL: none */
+    int layers[SPECDEC__MAX_READS]; /* (count) the target's layers before which states are taken */
+    int count, width;               /* states for each token; the target's embedding width */
+    int norm_first;                 /* 1: the residual stream begins with the norm of the projected states */
+    int joined;                     /* 1: this is a NextN block */
 } specdec__reads;
 
-/* What a model that drafts a block in one pass needs beside its layers (DFlash: Chen et al. 2026, arXiv 2602.06036).
-   The block is the root's token and masks behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
-     DSpark:  logits[i] + markov_out markov_in[s]; how far to trust them: sigmoid(trust [state[i], markov_in[s]])
+/* Tensors and sizes of a model that drafts a block of tokens in one pass (DFlash: Chen et al. 2026, arXiv 2602.06036).
+   The block is the root and mask tokens behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
+     DSpark:  logits[i] + markov_out markov_in[s], with the confidence sigmoid(trust [state[i], markov_in[s]])
      DFlash2: of the `candidates` tokens t with the largest logits[i] alone,
               logits[i][t] + sum over r of before[s][r] (hidden state[i])[r] after[t][r]
-   and in a layer a convolution before and one behind both halves: with h what a half reads, c = conv h, it makes of
-   rows x sums over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
+   DFlash2 also has a convolution before and one behind each half of a layer: with h the input of the half and
+   c = conv h, row i is the sum over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
 typedef struct specdec__block {
-    int size, first;               /* its tokens; the row of the draft token behind the root: 0, or 1 */
-    int32_t mask;
-    int taps, group;               /* of the convolutions, 0: there are none; dimensions that share weights */
-    specdec__matrix markov_in, markov_out, trust;   /* (vocabulary, rank), (output rows, rank), (1, embedding + rank) */
-    float trust_bias;
-    int candidates;                /* 0: all tokens */
-    specdec__matrix before, after, hidden;          /* (vocabulary, rank), (output rows, rank), (rank, embedding) */
+    int size, first;               /* tokens of a block; its row whose logits draft the token behind the root: 0 or 1 */
+    int32_t mask;                  /* the mask token */
+    int taps, group;               /* taps of the convolutions, 0: there are none; dimensions that share weights */
+    specdec__matrix markov_in, markov_out, trust; /* (vocabulary, rank), (output rows, rank), (1, embedding + rank) */
+    float trust_bias;              /* added to the confidence before the sigmoid */
+    int candidates;                /* tokens that DFlash2 scores in each row; 0: the model is not DFlash2 */
+    specdec__matrix before, after, hidden; /* (vocabulary, rank), (output rows, rank), (rank, embedding) */
 } specdec__block;
 
-/* Embeddings that each token has for each layer, beside that of the first one. With x0 the latter, layer l reads
+/* Embeddings that a token has for each layer besides that of the first layer (per-layer embeddings of Gemma 3n and
+   Gemma 4). With x0 the embedding of the first layer, layer l reads
        e[l] = (root(width) * row of the table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
-   and ends in x += norm(out(activation(gate x) * e[l])). Gemma 3n, Gemma 4. */
+   and ends in x += norm(out(activation(gate x) * e[l])). */
 typedef struct specdec__inputs {
-    int width;              /* of e[l]; 0: there are none */
-    specdec__matrix table;  /* (vocabulary, layers * width), looked up where it lies in the file */
+    int width;              /* of e[l]; 0: the model has none */
+    specdec__matrix table;  /* (vocabulary, layers * width) rows are looked up in the file */
     specdec__matrix matrix; /* (layers * width, embedding) */
-    const float *norm;      /* (width) */
+    const float *norm;      /* (width) weights */
 } specdec__inputs;
 
-#define SPECDEC__MOST_STREAMS 4
+#define SPECDEC__MOST_STREAMS 4 /* residual streams, at most */
 
-/* Several residual streams, of which a layer works on the first, x (AltUp: Baykal et al. 2023, arXiv 2301.13310), in
-   Gemma 3n. The others begin as matrices times x, of its length. A layer predicts streams as sums of all, by weights
-   that are the layer's matrix times tanh(router norm(x) / embedding); afterwards all grow by what it adds to x, each by
-   a factor that is made likewise of the new x. Behind the last layer their mean is taken, once matrices have been
-   applied to the others, of the length of x again. What layers make of their inputs is added to the others only.
-       Beside attention is a product of two matrices (LAuReL: Menghani et al. 2024, arXiv 2411.07501): with h, what
-   attention reads, x becomes (x + attention h + h + norm(up(down h))) / root(2). */
+/* Several residual streams (AltUp: Baykal et al. 2023, arXiv 2301.13310) in Gemma 3n; a layer works on the first, x.
+   The others begin as matrices times x, scaled to the length of x. A layer predicts each stream as a sum of all
+   streams, with weights from the layer's matrix times tanh(router norm(x) / embedding). Behind the layer, its change of
+   x is added to every stream, times a coefficient that is computed likewise from the new x. The output of the layer's
+   own embeddings is added to all streams but x. At the end, matrices are applied to the others, which are scaled to the
+   length of x, and x becomes the mean of all streams.
+       Beside attention is a product of two matrices (LAuReL: Menghani et al. 2024, arXiv 2411.07501): with h the input
+   of attention, x becomes (x + attention h + h + norm(up(down h))) / root(2). */
 typedef struct specdec__streams {
-    int count;                                            /* 0: there is but x */
-    specdec__matrix matrix[2][SPECDEC__MOST_STREAMS - 1]; /* (embedding, embedding): of the beginning, of the end */
+    int count;                                            /* number of streams; 0: only x */
+    specdec__matrix matrix[2][SPECDEC__MOST_STREAMS - 1]; /* (embedding, embedding) applied before the first layer,
+                                                             behind the last */
 } specdec__streams;
 
-/* Sizes of latent attention: see >>forward/latent. Shapes of layers are as the cache sees them: one kv head, whose keys
-   are what rotates and a latent row, and whose values are the latter. */
+/* Sizes of latent attention: see >>forward/latent. specdec__shape has the sizes that the cache sees: one kv head, whose
+   key is the part that RoPE rotates and a latent row, and whose value is the latent row. */
 typedef struct specdec__latent {
-    int rank;               /* of a latent row; 0: attention is not latent */
-    int query_rank;         /* of the rows that queries are made of; 0: they are made of the layer's input */
-    int key_dim, value_dim; /* of a head, before and after its matrices: a query is what stays still, what rotates */
+    int rank;               /* size of a latent row; 0: attention is not latent */
+    int query_rank;         /* size of the rows that queries are projected from; 0: queries are projected from the
+                               layer's input */
+    int key_dim, value_dim; /* of one head: size of its query, still part and rotated part; size of its output */
 } specdec__latent;
 
+/* A model: its architecture, sizes, facts and tensors. On a rank of a cluster, a part of its layers. */
 typedef struct specdec_model {
-    const specdec__architecture *architecture; /* NULL: heads */
-    int trait[SPECDEC__TRAITS];                /* of the architecture; heads: all 0 */
-    const specdec__heads_kind *speculator;     /* NULL: none. Else feed_forward is the width of the heads' states, */
-    int guesses, tied;                         /* how many they are, and whether they share all but the first input */
-    const float *input_norm;                   /* (embedding) weights of a norm of the target's state; NULL: none */
-    const int32_t *ids;                        /* (id_count) tokens that rows of logits stand for; NULL: all of them */
+    const specdec__architecture *architecture; /* its row of the table; NULL: a file of heads */
+    int trait[SPECDEC__TRAITS];              /* values of the architecture's traits; a file of heads: all 0 */
+    const specdec__heads_kind *speculator;   /* kind of a file of heads; feed_forward is the width of the heads' states
+                                                then; NULL: no heads */
+    int guesses, tied;                       /* number of these heads; 1: all but the first share every tensor but the
+                                                input matrix */
+    const float *input_norm;                 /* (embedding) weights of a norm of the target's state, which heads read;
+                                                NULL: none */
+    const int32_t *ids;                      /* (id_count) token id of each row of logits (a short vocabulary); NULL:
+                                                row i is token i */
     int id_count;
-    int layers, embedding, context, vocab_size;
-    int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer; head_dim: of keys and values */
-    int q_width, k_width, v_width, o_width;  /* the largest rows of any layer: heads times sizes of a head */
-    int rope_dim[SPECDEC__ROPES];            /* dimensions that are rotated */
-    int expert_ff;                           /* width of the feed-forward network of an expert */
-    int nextn;                               /* blocks behind the layers that only predict: they are not run */
-    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers; items NULL: the file does not say them */
-    int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
-    int leading, every;                      /* layers before the first that may have experts; of these, every so
-                                                many-th has them */
-    int shared_ff, latent;                   /* width of the shared expert, 0: none; of what experts read, 0: as x */
-    int sigmoid, normed;                     /* how they are weighted: see SPECDEC__SIGMOID */
-    int groups, groups_chosen;               /* runs of as many experts; those that experts are chosen from */
-    float expert_scale;                      /* of their shares */
-    int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
-    int bare;                                /* the output head is another part's */
-    int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
-    int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
-    specdec__mixing mixing;                  /* of recurrent layers */
-    specdec__gguf_value recurrent;           /* a list that says which layers they are; items NULL: there is none */
-    int interval;                            /* without it, of so many layers the last has attention */
-    specdec__gguf_value pattern;             /* which layers are the others; see specdec__model_pattern */
-    float fact[SPECDEC__FACTS];              /* a query scale of 0: see the layer's */
-    float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
-                                                floor(p)) */
-    float epsilon, rope_base, rope_scale[SPECDEC__ROPES] /* of cosine and sine: YaRN's attention factor */;
-    double *rope_frequency[SPECDEC__ROPES]; /* (rope_dim / 2) radians a position; NULL: no layer has it */
-    int rope_original;                      /* contexts above this are long */
-    specdec__layer *layer;
-    specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
-    const float *output_norm;
+    int layers, embedding, context, vocab_size; /* layers on this rank; width of the residual stream; context_length;
+                                                   tokens */
+    int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer on this rank; head_dim: of keys and
+                                                    values */
+    int q_width, k_width, v_width, o_width;  /* the largest of any layer: heads times size of a head, of queries, keys,
+                                                values, outputs of heads */
+    int rope_dim[SPECDEC__ROPES];            /* how many dimensions each RoPE rotates */
+    int expert_ff;                           /* width of an expert's network */
+    int nextn;                               /* NextN blocks behind the layers, for multi-token prediction: not run as
+                                                layers */
+    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers in the file; items NULL: no such key */
+    int experts, chosen;                     /* experts of a layer, 0: none; how many of them a token visits */
+    int leading, every;                      /* first layers, which have no experts; of the later ones only each
+                                                every-th has experts */
+    int shared_ff, latent;                   /* width of the shared expert, 0: none; width of what experts read if it is
+                                                latent, 0: it is that of x */
+    int sigmoid, normed;                     /* how experts are weighted: see SPECDEC__SIGMOID, SPECDEC__NORMED */
+    int groups, groups_chosen;               /* groups of experts, and how many of them a token's experts are chosen
+                                                from */
+    float expert_scale;                      /* factor of experts' weights */
+    int first, all;                          /* layers before those on this rank; layers of the whole model */
+    int bare;                                /* 1: the output matrix is on another rank */
+    int span_layers[SPECDEC__SPANS], window; /* layers of each span on this rank; keys that layers of SPECDEC__WINDOW
+                                                see */
+    int span_used[SPECDEC__SPANS];           /* 1: some layer of the model, on any rank, is of this span */
+    specdec__mixing mixing;                  /* sizes of the recurrent layers */
+    specdec__gguf_value recurrent;           /* list that says which layers are recurrent; items NULL: none */
+    int interval;                            /* without this list: the last of every `interval` layers has attention */
+    specdec__gguf_value pattern;             /* which layers are alternate ones: see specdec__model_pattern */
+    float fact[SPECDEC__FACTS];              /* by SPECDEC__EMBEDDING_SCALE, ...; a query scale of 0: see
+                                                specdec__layer */
+    float query_growth;                      /* queries at p times the original context are multiplied by 1 +
+                                                query_growth * log(1 + floor(p)) */
+    float epsilon, rope_base;                /* of norms; of RoPE */
+    float rope_scale[SPECDEC__ROPES];        /* factor of cosine and sine: YaRN's attention factor */
+    double *rope_frequency[SPECDEC__ROPES];  /* (rope_dim / 2) radians a position for each pair; NULL: no layer has this
+                                                RoPE */
+    int rope_original;                       /* original context: longer contexts take SPECDEC__ROPE_LONG */
+    specdec__layer *layer;                   /* (layers) */
+    specdec__matrix token_embedding, output; /* without a type in models that read states: those of the target are
+                                                used */
+    const float *output_norm;                /* (embedding) weights of the final norm */
     specdec__reads reads;
     specdec__block block;
     specdec__inputs inputs;
     specdec__streams streams;
     specdec__latent latent_attention;
-    float query_factor;       /* of all query scales */
-    int sharing;              /* layers at the end that read the keys of others */
-    const float *ones;        /* (head_dim, padded) weights of norms that have none; NULL: no norm lacks one */
-    size_t weight_bytes;      /* bytes of all matrices that a step reads */
-    size_t tile_bytes;        /* the same, repacked: rows padded to 16 */
-    uint64_t weight_products; /* multiply-adds a token */
+    float query_factor;                      /* factor of the query scales of all layers */
+    int sharing;                             /* layers at the end that read keys of earlier layers */
+    const float *ones;                       /* (head_dim, padded) weights 1 of norms that have none in the file; NULL:
+                                                no norm lacks them */
+    size_t weight_bytes;                     /* bytes of all matrix rows that a token reads */
+    size_t tile_bytes;                       /* bytes of all matrices, repacked into tiles with rows padded to 16 */
+    uint64_t weight_products;                /* multiply-adds of a token */
     specdec__vocab vocab;
     specdec__bytes chat_template;
-    const specdec__chat *chat; /* as the template says; NULL: there is none, or nobody has looked yet */
-    specdec__gguf gguf;       /* of a model in several files, the first */
-    int parts, tensors;       /* files that it is in: see >>model/parts; tensors in all of them */
-    size_t part_bytes;        /* that the files take in memory */
-    specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
+    const specdec__chat *chat;               /* the chat format that the template was recognised as; NULL: no
+                                                template */
+    specdec__gguf gguf;                      /* the file; the first one of a model in several files */
+    int parts, tensors;                      /* files of the model: see >>model/parts; tensors in all of them */
+    size_t part_bytes;                       /* bytes of all files in memory */
+    specdec__bytes mapped;                   /* the mapping of the file, to be unmapped at the end; empty: the caller's
+                                                memory */
 } specdec__model;
 
-/* Dimensions that a tensor's shape is checked against. A layer for which one of them is 0 lacks the tensor. */
+/* Dimensions that shapes of tensors are checked against. Where one of a tensor's dimensions is 0, the layer has no such
+   tensor. */
 enum {
     SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
     SPECDEC__DIM_EXPERTS,
-    SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__DIM_X_GATE, /* of an expert: what it reads, its width, its gate's */
-    SPECDEC__DIM_SHARED, SPECDEC__DIM_SHARED_GATE, /* 1: there is a shared expert; it has a router */
+    SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__DIM_X_GATE, /* of an expert: input, network, gate */
+    SPECDEC__DIM_SHARED, SPECDEC__DIM_SHARED_GATE, /* 1: the layer has a shared expert; 1: with a router */
     SPECDEC__DIM_LATENT,
-    SPECDEC__DIM_GATE,   /* of a feed-forward network's gate, which some lack */
-    SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
-    SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
+    SPECDEC__DIM_GATE,   /* rows of a feed-forward network's gate; 0: ungated */
+    SPECDEC__DIM_Q_ROWS, /* rows of attn_q: queries, and their gates if there are any */
+    SPECDEC__DIM_READ,   /* columns of a layer's first matrices: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
-    SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
-    SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a network */
-    SPECDEC__DIM_SCALE, /* 1 */
+    SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for layers; of the norm behind it */
+    SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a dense network */
+    SPECDEC__DIM_SCALE,  /* 1: the layer has an output scale */
     SPECDEC__DIM_STREAMS, SPECDEC__DIM_PREDICTIONS, SPECDEC__DIM_CORRECTIONS, SPECDEC__DIM_STREAM_NORMS,
     SPECDEC__DIM_LAUREL,
     SPECDEC__DIM_CONV, SPECDEC__DIM_CONV_BASE,
-    SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
-    SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
-    SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
-    /* of recurrent layers of one kind, or of several */
+    SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* latent attention: */
+    SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE, /* ranks, sizes of a head */
+    SPECDEC__DIM_OWN,    /* no dimension: 1: the layer has keys and values of its own */
+    /* of recurrent layers: */
     SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
     SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_SSM_HEADS, SPECDEC__DIM_SSM_NORMS, SPECDEC__DIM_SSM_NORM,
     SPECDEC__DIM_QKV, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BOTH, SPECDEC__DIM_DELTA_NORM,
@@ -35138,9 +35207,10 @@ enum {
     SPECDEC__DIM_COUNT
 };
 
+/* What a tensor holds: one matrix, or one for each expert or head, one behind the other. */
 enum { SPECDEC__ALONE, SPECDEC__EACH_EXPERT, SPECDEC__EACH_HEAD };
 
-/* shared: its name in a shared expert. each: of what the tensor holds one each, one behind the other. */
+/* The matrices of a layer: names of their tensors, also in a shared expert; dimensions; SPECDEC__ALONE, ... */
 static const struct {
     const char *suffix, *shared;
     unsigned char rows, columns, each;
@@ -35181,12 +35251,13 @@ static const struct {
     {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
     {"ssm_ba.weight", NULL, SPECDEC__DIM_BOTH, SPECDEC__DIM_E, 0}};
 
-/* Tensors that hold the rows of `count` matrices from `matrix` on, one below the other, and those of their biases, from
-   vector `vector` on; where no tensor has the first one's name. Any architecture's files may have them. */
+/* Fused tensors: one tensor with the rows of `count` matrices from `matrix` on, one below the other, and one with their
+   biases, from `vector` on. They are read where the layer has no tensor of the first matrix's own name. */
 typedef struct specdec__fused {
-    const char *weight, *bias; /* NULL: there are none */
-    unsigned char matrix, vector, count;
-    unsigned char sized; /* one matrix may have this name, too: it is fused if it has the rows of all */
+    const char *weight, *bias;           /* names of the tensors; bias NULL: none */
+    unsigned char matrix, vector, count; /* the first matrix and the first bias; how many of each */
+    unsigned char sized;                 /* 1: the name is also that of a single matrix: the tensor is fused if it has
+                                            the rows of all */
 } specdec__fused;
 
 static const specdec__fused specdec__fused_table[] = {
@@ -35195,7 +35266,8 @@ static const specdec__fused specdec__fused_table[] = {
     {"ffn_gate_up_exps.weight", NULL, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, 2, 0},
     {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1}};
 
-/* may_lack: 0 stands for layers without it. */
+/* Keys of the sizes of layers. high: the largest value; needed: 1: files must have the key; may_lack: 1: 0 stands for a
+   layer without such heads or network (the trait GAPS). */
 static const struct { const char *suffix; int high; unsigned char needed, may_lack; } specdec__list_table[] = {
     {".attention.head_count", 4096, 1, 1}, {".attention.head_count_kv", 4096, 0, 1},
     {".attention.key_length", 4096, 0, 0}, {".attention.value_length", 4096, 0, 0},
@@ -35203,14 +35275,17 @@ static const struct { const char *suffix; int high; unsigned char needed, may_la
     {".attention.key_length_swa", 4096, 0, 0}, {".attention.value_length_swa", 4096, 0, 0},
     {".rope.dimension_count_swa", 4096, 0, 0}};
 
+/* Keys of the facts, by SPECDEC__EMBEDDING_SCALE, ... */
 static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scale",        ".attention.scale",
                                                                 ".residual_scale",         ".logit_scale",
                                                                 ".attn_logit_softcapping", ".final_logit_softcapping"};
 
-/* How much a vector is wanted: always, where it is there, or only by rows that name it, which then must have it. */
+/* When a layer must have a vector: never, it is optional; always; or, IF_NAMED, if the architecture's NEEDS names it,
+   and else the vector is not read. */
 enum { SPECDEC__IF_THERE, SPECDEC__ALWAYS, SPECDEC__IF_NAMED };
 
-/* each: there is one for each expert, one behind the other. */
+/* The vectors of a layer: names of their tensors, dimension, SPECDEC__IF_THERE, ..., and each = 1: one for each expert,
+   one behind the other. */
 static const struct {
     const char *suffix;
     unsigned char size, wanted, each;
@@ -35250,24 +35325,25 @@ static const struct {
     {"ssm_norm.weight", SPECDEC__DIM_DELTA_NORM, SPECDEC__ALWAYS, 0},
     {"ssm_norm.weight", SPECDEC__DIM_SSM_NORMS, 0, 0}};
 
-/* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
+/* Vectors that are matrices in files, with rows of the dimension `row`; turned: 1: they are transposed. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
     {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
     {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_E, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_E, 0},
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
-/* Of the matrices and the vectors of a layer, those that it lacks if it reads the keys of another one. */
+/* Matrices and vectors, as bits, that a layer lacks if it reads the keys of another layer. */
 static const unsigned specdec__of_keys[2] = {
     SPECDEC__BIT(SPECDEC__K) | SPECDEC__BIT(SPECDEC__V),
     SPECDEC__BIT(SPECDEC__K_NORM) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS)};
 
+/* Returns general.architecture of a model. */
 static const char *specdec__model_name(const specdec__model *m)
 {
     return m->architecture ? m->architecture->name : m->speculator->name;
 }
 
-/* Makes a model one of an architecture. */
+/* Sets the architecture of a model and its traits. */
 static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
 {
     int i;
@@ -35278,16 +35354,16 @@ static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
         m->trait[i] = specdec__architecture_trait(a, i);
 }
 
-/* Rows of attn_q for one head: those of its query and, where it has one, those of its gate. */
+/* Returns the rows of attn_q for one head: those of its query and, with the trait QUERY_GATES, those of its gate. */
 SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const specdec__shape *s)
 {
     return s->key_dim + (m->trait[SPECDEC__QUERY_GATES] ? s->value_dim : 0);
 }
 
-/* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
+/* Whether the model is a mixture of experts. */
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
-/* Whether a part of a model has the first layers, and so the embedding; the last ones. */
+/* Whether this rank has the first layers of a model, and so the embedding; whether it has the last layers. */
 SPECDEC__INLINE int specdec__model_begins(const specdec__model *m)
 {
     return !SPECDEC__PIPE || !m->first || m->reads.count;
@@ -35297,7 +35373,7 @@ SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
     return !SPECDEC__PIPE || m->first + m->layers == m->all;
 }
 
-/* What a model is that can only draft; NULL: it is not one, or not bound. */
+/* Returns what kind of draft model this is, such as "EAGLE-3"; NULL: it is not one, or not bound yet. */
 static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m)
 {
     static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
@@ -35309,7 +35385,7 @@ static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m
                                      : kinds[m->trait[SPECDEC__READS_STATES]];
 }
 
-/* Whether a model can write a text on its own. */
+/* Whether a model can decode on its own, so that it may be a target. */
 static int specdec__model_writes(const specdec__model *m)
 {
     return m->architecture && !m->trait[SPECDEC__READS_STATES] && !m->reads.count;
@@ -35318,21 +35394,21 @@ static int specdec__model_writes(const specdec__model *m)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/parts: a model in several files, "NAME-00001-of-00003.gguf" and so on: each is a GGUF file; the first one's
- *     keys are the model's, the others hold tensors. In memory they lie one behind the other.
+ * >>model/parts: models split into several files, "NAME-00001-of-00003.gguf" and so on, called parts. Each is a GGUF
+ *     file; the metadata of the first one counts, all have tensors. In memory they are contiguous.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__PART_PATH 1024 /* bytes of a part's path, at most */
+#define SPECDEC__PART_PATH 1024 /* longest path of a part, in bytes */
 
-/* Bytes that a part takes in memory. */
+/* Returns the bytes that a part takes in memory, a multiple of the page size. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
     return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
 }
 
-/* Goes on to the next part of a model. Returns 0 when there is none; i is the number of this one, from 0 on. */
+/* Moves *part from part i of a model, counted from 0, to the next one. Returns 0 if there is none. */
 static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *part)
 {
     specdec__bytes file;
@@ -35344,7 +35420,7 @@ static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *par
     return !specdec__gguf_lay_out(part, file, NULL);
 }
 
-/* Finds a tensor in any part of a model. */
+/* Finds a tensor by name in all parts of a model. Returns 1 when found. */
 static int specdec__model_find_tensor(const specdec__model *m, const char *name, specdec__gguf_tensor *out)
 {
     specdec__gguf part;
@@ -35358,7 +35434,7 @@ static int specdec__model_find_tensor(const specdec__model *m, const char *name,
     return found;
 }
 
-/* Writes "-00002-of-00003.gguf". */
+/* Writes the end of a part's name, such as "-00002-of-00003.gguf". */
 static void specdec__part_suffix(specdec__writer *w, int number, int count)
 {
     char text[] = "-00000-of-00000.gguf";
@@ -35371,8 +35447,8 @@ static void specdec__part_suffix(specdec__writer *w, int number, int count)
     specdec__write_string(w, text);
 }
 
-/* The path of part i, from 0 on, of a model whose first part has this path. Errors: FORMAT (it is not called so),
-   UNSUPPORTED (too long). */
+/* Writes the path of part i, counted from 0, of a model whose first part has this path. Errors: FORMAT (the path lacks
+   the ending of a first part), UNSUPPORTED (too long). */
 static specdec_result specdec__part_path(const char *path, int i, int count, char *out, specdec_error *error)
 {
     const size_t length = strlen(path);
@@ -35394,7 +35470,8 @@ static specdec_result specdec__part_path(const char *path, int i, int count, cha
     return SPECDEC_OK;
 }
 
-/* Reads how many parts a model has, 1: it is in one file, and which one this is, from 0 on. */
+/* Reads how many parts a model has (1: it is in one file), and the number of this part, counted from 0. Errors:
+   FORMAT. */
 static specdec_result specdec__part_number(const specdec__gguf *part, int *number, int *count, specdec_error *error)
 {
     int64_t no = 0, files = 1;
@@ -35407,7 +35484,7 @@ static specdec_result specdec__part_number(const specdec__gguf *part, int *numbe
     return result;
 }
 
-/* Checks part i of a model alone, and counts its tensors and, if there are any, bytes. */
+/* Checks part i of a model alone, and adds its tensors and bytes to the model's. Errors: FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__part_check(specdec__model *m, const char *path, int i, int count, size_t *bytes,
                                           specdec_error *error)
 {
@@ -35435,7 +35512,7 @@ static specdec_result specdec__part_check(specdec__model *m, const char *path, i
     return result ? specdec__os_blame(path, result, error) : result;
 }
 
-/* Refuses a tensor that is in two parts; each part was checked alone. */
+/* Refuses a tensor that two parts have; each part was checked alone before. Errors: FORMAT. */
 static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__model *m, specdec_error *error)
 {
     const unsigned char *origin = m->gguf.file.data;
@@ -35467,7 +35544,8 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
     return SPECDEC_OK;
 }
 
-/* Maps the parts of a model one behind the other, or, with room, reads them into it. */
+/* Maps the parts of a model one behind the other at `room`, or, with mapped = 0, reads them into this memory. Errors:
+   FILE, FORMAT. */
 static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room,
                                                              int mapped, specdec_error *error)
 {
@@ -35504,12 +35582,12 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/facts: the numbers of a model, read from its keys and checked.
+ * >>model/facts: the sizes and facts of a model, read from the metadata of its file and checked.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* "llama" + ".block_count" and the like, in a buffer of the caller's. */
+/* Writes a metadata key, such as "llama" + ".block_count", to a buffer and returns the buffer. */
 static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
     specdec__writer w = specdec__writer_to(buffer, size);
@@ -35519,13 +35597,15 @@ static const char *specdec__model_key(const specdec__model *model, const char *s
     return buffer;
 }
 
-/* Reads a model's keys, one after the other. After the first failure, which is in result, nothing more is read. */
+/* Reads metadata keys of a model one after the other. After the first failure, which is in `result`, no more keys are
+   read. */
 typedef struct specdec__model_reader {
     const specdec__model *model;
     specdec_error *error;
     specdec_result result;
 } specdec__model_reader;
 
+/* Returns a reader of a model's metadata keys. */
 static specdec__model_reader specdec__model_read(const specdec__model *model, specdec_error *error)
 {
     specdec__model_reader reader;
@@ -35536,7 +35616,8 @@ static specdec__model_reader specdec__model_read(const specdec__model *model, sp
     return reader;
 }
 
-/* A required or (fallback >= 0) optional count. A list with a number for each layer counts, if all are equal. */
+/* Reads a count in [low, high]; the key is optional if fallback >= 0. A list with a number for each layer is read if
+   all numbers are equal. Returns `low` after a failure. */
 static int specdec__model_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
 {
     char key[96];
@@ -35550,6 +35631,7 @@ static int specdec__model_count(specdec__model_reader *r, const char *suffix, in
     return r->result ? low : (int)value;
 }
 
+/* Reads a float; returns `fallback` if the key is absent. */
 static float specdec__model_float(specdec__model_reader *r, const char *suffix, float fallback)
 {
     char key[96];
@@ -35560,7 +35642,7 @@ static float specdec__model_float(specdec__model_reader *r, const char *suffix, 
     return fallback;
 }
 
-/* A float that must be there. */
+/* Reads a float whose key is required. */
 static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
 {
     specdec__gguf_value unused;
@@ -35572,8 +35654,8 @@ static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
     return specdec__model_float(r, suffix, 1);
 }
 
-/* The base of RoPE: the file's, as llama.cpp or as Ollama spells it, or that of an architecture whose files need not
-   say it. */
+/* Reads the base of RoPE: the key of llama.cpp, or that of Ollama; else the trait ROPE_BASE, if the architecture has
+   it. */
 static float specdec__model_base(specdec__model_reader *r)
 {
     const float unsaid = (float)r->model->trait[SPECDEC__ROPE_BASE];
@@ -35582,7 +35664,8 @@ static float specdec__model_base(specdec__model_reader *r)
     return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
 }
 
-/* Reads a size of layers: a number, or a list with one for each block. needed: it must be there. */
+/* Reads the key of a size of layers, a number or a list with one number for each block, and checks its values. needed:
+   1: the key is required. Errors: FORMAT. */
 static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m, int list, int needed)
 {
     specdec__gguf_value *v = &m->list[list];
@@ -35609,7 +35692,7 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
-/* A size of a layer, or what it is where the file does not say it. */
+/* Returns a size of a layer; `fallback` if the file has no key for it. */
 static int specdec__model_listed(const specdec__model *m, int list, int index, int fallback)
 {
     const specdec__gguf_value *v = &m->list[list];
@@ -35621,7 +35704,7 @@ static int specdec__model_listed(const specdec__model *m, int list, int index, i
     return (int)value;
 }
 
-/* Reads how wide the shared expert of a mixture is, if there is one. */
+/* Reads the width of the shared expert of a mixture, if it has one. */
 static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
 {
     const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_count(r, ".expert_shared_count", 0, 1024, 0);
@@ -35634,7 +35717,7 @@ static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
 }
 
-/* Reads how experts are chosen and weighted. */
+/* Reads how a token's experts are chosen and weighted. */
 static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
 {
     const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_count(r, ".expert_gating_func", 0, 3, 0);
@@ -35654,7 +35737,7 @@ static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
                                   m->groups_chosen, m->groups, m->experts, m->chosen);
 }
 
-/* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
+/* Reads the sizes of a mixture of experts. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -35683,7 +35766,7 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     return r.result;
 }
 
-/* Reads the sizes of latent attention. */
+/* Reads the sizes of latent attention (MLA). */
 static void specdec__model_read_latent(specdec__model_reader *r, specdec__model *m)
 {
     specdec__latent *latent = &m->latent_attention;
@@ -35694,7 +35777,7 @@ static void specdec__model_read_latent(specdec__model_reader *r, specdec__model 
     latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
-/* Reads the sizes of blocks that are drafted in one pass, and whether a row of one sees those behind it. */
+/* Reads the sizes of a model that drafts blocks in one pass, and whether a row of a block attends to later rows. */
 static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
 {
     static const char mask[] = "tokenizer.ggml.mask_token_id";
@@ -35718,7 +35801,8 @@ static void specdec__model_read_block(specdec__model_reader *r, specdec__model *
     b->mask = (int32_t)token;
 }
 
-/* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
+/* Reads the sizes of a model that are the same for all layers, and the keys of those that may differ. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -35758,8 +35842,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     return specdec__model_experts(m, error);
 }
 
-/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for
-   all. */
+/* Reads the four parameters of a layer's xIELU. Their keys have no architecture in them; each is one float, or a list
+   with a float for each block. Errors: FORMAT. */
 static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
 {
     static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
@@ -35784,8 +35868,8 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
     return SPECDEC_OK;
 }
 
-/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that
-   it is no more than -100 (minus infinity). */
+/* Reads the sparsity of a layer's gates: one float, or a list with a float for each block; -100 or less (such as minus
+   infinity) stands for gates that are not sparse. Errors: FORMAT. */
 static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
                                               specdec_error *error)
 {
@@ -35809,8 +35893,8 @@ static specdec_result specdec__model_sparsity(const specdec__model *m, int index
     return SPECDEC_OK;
 }
 
-/* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of
-   every so many (of 0: all). */
+/* Reads which layers are alternate ones, with a window, if the file has a key for it: a list marks them, or a number n:
+   all but the last of every n layers (0: all). Errors: FORMAT. */
 static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *error)
 {
     int64_t value;
@@ -35829,7 +35913,7 @@ static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *e
                : specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
-/* Whether a layer is one of the others, by that or by the architecture's row. */
+/* Whether a layer is an alternate one, by the file's list or number, or else by the architecture's traits. */
 static int specdec__model_other(const specdec__model *m, int index)
 {
     const specdec__gguf_value *p = &m->pattern;
@@ -35842,7 +35926,7 @@ static int specdec__model_other(const specdec__model *m, int index)
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
-/* Whether a layer of these sizes has a state. */
+/* Whether a layer of these sizes is recurrent. */
 static int specdec__model_recurs(const specdec__model *m, int index, const specdec__shape *s)
 {
     const specdec__gguf_value *list = &m->recurrent;
@@ -35862,7 +35946,7 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     return value != 0;
 }
 
-/* Reads which layers are recurrent, where the file says so. */
+/* Reads which layers are recurrent: a list, or an interval of layers with attention. Errors: FORMAT. */
 static specdec_result specdec__model_recurrent(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -35881,7 +35965,8 @@ static specdec_result specdec__model_recurrent(specdec__model *m, specdec_error 
                : specdec__gguf_wrong_type(key, "an ", "integer", &m->recurrent, error);
 }
 
-/* Checks sizes of recurrent layers: kernels take 16 values at a time. */
+/* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: channels of queries and keys. Errors:
+   FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int wide, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -35901,7 +35986,7 @@ static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int 
     return SPECDEC_OK;
 }
 
-/* Reads the sizes of recurrent layers, if the architecture has any. */
+/* Reads the sizes of recurrent layers, if the architecture has any. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -35950,12 +36035,14 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
     return specdec__model_check_mixing(x, wide, error);
 }
 
+/* Whether a layer has a sliding window. */
 static int specdec__model_windowed(const specdec__model *m, int index)
 {
     return specdec__model_other(m, index) && m->window;
 }
 
-/* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
+/* Returns the sizes of a layer, unchecked: see specdec__model_layers. Layers with a window may have keys of their own
+   (..._swa). */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
     const int other = specdec__model_other(m, index), windowed = specdec__model_windowed(m, index);
@@ -35994,7 +36081,7 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     return s;
 }
 
-/* Checks that a layer can read the keys of the one that it shares them with. */
+/* Checks that a layer can read the keys of the layer that it shares them with. Errors: FORMAT. */
 static specdec_result specdec__model_check_sharing(const specdec__model *m, int index, const specdec__shape *s,
                                                    specdec_error *error)
 {
@@ -36014,7 +36101,7 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer with multi-head latent attention. */
+/* Checks the sizes of a layer with latent attention. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
                                                   specdec_error *error)
 {
@@ -36037,7 +36124,7 @@ static specdec_result specdec__model_check_latent(const specdec__model *m, const
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer's attention. */
+/* Checks the sizes of a layer's attention. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_shape(const specdec__model *m, const specdec__shape *s, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -36063,7 +36150,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
     return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
 }
 
-/* Checks the sizes of the layers that are here, and finds the largest of each. */
+/* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_layers(specdec__model *m, specdec_error *error)
 {
     specdec_result result;
@@ -36099,8 +36186,8 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
     return SPECDEC_OK;
 }
 
-/* Refuses a file with a key that asks for what is not done: a text that sees what follows, other sizes of layers with a
-   window where none has one. */
+/* Refuses a file with a key that asks for what the engine cannot do: attention to later tokens, or other sizes for
+   layers with a window in a model without a window. Errors: UNSUPPORTED. */
 static specdec_result specdec__model_demands(const specdec__model *m, specdec_error *error)
 {
     const struct { const char *suffix; int done; } key[] = {
@@ -36119,8 +36206,8 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
     return r.result;
 }
 
-/* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 in the file counts as
-   absent. */
+/* Reads scales, soft caps and the window: the file's, or else those of the architecture's traits. A scale of 0 in the
+   file counts as absent. Errors: FORMAT. */
 static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -36156,12 +36243,12 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/tensors: tensors found by name, checked against their shapes, and counted.
+ * >>model/tensors: finds tensors by name, checks their types and shapes, and counts the memory of matrices.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* What a layer multiplies queries by. */
+/* Returns the factor of a layer's queries. */
 static float specdec__model_query_scale(const specdec__model *m, const specdec__shape *shape)
 {
     const specdec__latent *latent = &m->latent_attention;
@@ -36177,7 +36264,7 @@ static float specdec__model_query_scale(const specdec__model *m, const specdec__
     return scale * m->query_factor;
 }
 
-/* Counts a layer of these sizes. Returns the number of its state; -1: it has none. */
+/* Counts a layer of this shape. Returns its number among the recurrent layers; -1: it is not recurrent. */
 static int specdec__model_count_layer(specdec__model *m, const specdec__shape *shape)
 {
     if (shape->kv_heads) {
@@ -36187,6 +36274,7 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
     return shape->recurrent ? m->mixing.layers++ : -1;
 }
 
+/* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
                                           specdec__gguf_tensor *out,
                                           int *found, specdec_error *error)
@@ -36197,7 +36285,7 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
     return SPECDEC_OK;
 }
 
-/* Refuses a tensor of a type that is not read. */
+/* Returns the error for a tensor of a type that cannot be read. */
 static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
 {
     const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
@@ -36209,7 +36297,8 @@ static specdec_result specdec__model_fail_type(const char *name, uint32_t type, 
                                     "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
 
-/* Writes the name of a tensor "X.weight" with another ending, ".scale". Returns 0 when it has not that ending. */
+/* Replaces the ending of a tensor name, as "X.weight" by "X.scale". Returns 0 if the name has another ending, or `out`
+   is too small. */
 static int specdec__model_renamed(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
 {
     specdec__writer w = specdec__writer_to(out, size);
@@ -36223,7 +36312,8 @@ static int specdec__model_renamed(specdec__bytes name, const char *from, const c
     return 1;
 }
 
-/* Binds the scales of count matrices that are one, where the file has such: "X.scale" beside "X.weight" (NVFP4). */
+/* Binds the factors of `count` matrices in one tensor, if the file has them: "X.scale" beside "X.weight" (NVFP4).
+   Errors: FORMAT. */
 static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
                                             specdec_error *error)
 {
@@ -36255,7 +36345,8 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* Binds `count` matrices of exactly (rows, columns) as one; *found tells whether an optional one is there. */
+/* Binds `count` matrices of exactly (rows, columns) in one tensor, as one matrix; *found: 1 if an optional tensor is
+   there. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_matrices(const specdec__model *m, const char *name, int count, int rows,
                                               int columns, int required,
                                               specdec__matrix *out, int *found, specdec_error *error)
@@ -36290,6 +36381,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     return specdec__model_scales(m, name, count, out, error);
 }
 
+/* Binds a matrix of exactly (rows, columns); *found: 1 if an optional tensor is there. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
                                             int required,
                                             specdec__matrix *out, int *found, specdec_error *error)
@@ -36297,8 +36389,9 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
     return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
-/* Values [first, first + size) of a vector of exactly `all` values, or all of so many such vectors, copied into the
-   arena and padded to a multiple of 16; NULL when absent. None is checked. */
+/* Copies values [first, first + size) of a vector of exactly `all` values into the arena, padded with zeros to a
+   multiple of 16; with vectors > 1, all values of so many vectors. *out stays NULL if an optional tensor is missing.
+   Values are not checked. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_values(const specdec__model *m, const char *name, int all, int first, int size,
                                             int vectors, int required, specdec__arena *arena, const float **out,
                                             specdec_error *error)
@@ -36329,7 +36422,8 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* As specdec__model_values, and checks that all values are numbers of at most 1e16 in size. */
+/* Copies values as specdec__model_values does, and checks that their magnitude is at most 1e16. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
                                            int vectors, int required, specdec__arena *arena, const float **out,
                                            specdec_error *error)
@@ -36348,7 +36442,8 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     return result;
 }
 
-/* A vector of exactly size values, which the file has as a matrix with rows of so many; turned: column by column. */
+/* Copies a vector of exactly `size` values that the file has as a matrix with rows of `row` values; turned: 1: column
+   by column. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_folded(const specdec__model *m, const char *name, int size, int row, int turned,
                                             int required, specdec__arena *arena, const float **out,
                                             specdec_error *error)
@@ -36382,7 +36477,7 @@ static specdec_result specdec__model_folded(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* A vector of exactly size values, all of them. */
+/* Copies a vector of exactly `size` values and checks them as specdec__model_slice does. */
 static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
                                             specdec__arena *arena,
                                             const float **out, specdec_error *error)
@@ -36390,6 +36485,7 @@ static specdec_result specdec__model_vector(const specdec__model *m, const char 
     return specdec__model_slice(m, name, size, 0, size, 1, required, arena, out, error);
 }
 
+/* Writes the name of a layer's tensor: "blk.", the number of the layer, ".", the suffix. */
 static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
 {
     specdec__writer w = specdec__writer_to(name, size);
@@ -36400,23 +36496,25 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
     specdec__write_string(&w, suffix);
 }
 
+/* Returns the bytes of one tile, 16 rows, of a matrix. */
 SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
 {
     return matrix->row_bytes * SPECDEC__QUANT_ROWS;
 }
-/* Where tile t of a matrix lies in the file. */
+/* Returns the address of tile t of a matrix in the file. */
 SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *matrix, int t)
 {
     const int place = matrix->run ? t / matrix->run * matrix->apart + t % matrix->run : t;
 
     return matrix->file + (size_t)place * specdec__matrix_tile_bytes(matrix);
 }
+/* Returns the number of tiles of a matrix. */
 SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
 {
     return (matrix->rows + SPECDEC__QUANT_ROWS - 1) / SPECDEC__QUANT_ROWS;
 }
 
-/* Counts a matrix, of which a token needs so many rows. */
+/* Adds a matrix to the model's counts of bytes and multiply-adds. rows: how many of its rows a token reads. */
 static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *matrix, int rows)
 {
     const size_t tiles = (size_t)specdec__matrix_tiles(matrix);
@@ -36427,18 +36525,20 @@ static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *
                                       specdec__size_multiply(specdec__matrix_tile_bytes(matrix), tiles));
 }
 
+/* Adds a matrix to the model's counts, all of whose rows a token reads. */
 static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
 {
     specdec__model_count_rows(m, matrix, matrix->rows);
 }
 
-/* The tensor that holds a matrix, or a vector, of a layer: of how many rows, from which on they are its own. */
+/* The tensor that holds a matrix or vector of a layer: a tensor of its own, or a fused one. */
 typedef struct specdec__holder {
     const char *suffix;
-    int all, first;
+    int all, first; /* rows of the tensor; the first of them that is this matrix's or vector's own */
 } specdec__holder;
 
-/* The suffix of a tensor for matrix i, or vector i, alone, in a layer of these dimensions. */
+/* Returns the tensor name, without "blk.N.", of matrix i (vectors = 0) or vector i (vectors = 1) of a layer, where it
+   has a tensor of its own. size: the layer's dimensions. */
 static const char *specdec__model_own(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
@@ -36449,19 +36549,20 @@ static const char *specdec__model_own(const specdec__model *m, int vectors, int 
                                                                         : specdec__matrix_table[i].suffix;
 }
 
+/* Returns the rows of matrix i, or the size of vector i, in a layer of these dimensions. */
 static int specdec__model_rows(int vectors, int i, const int *size)
 {
     return size[vectors ? specdec__vector_table[i].size : specdec__matrix_table[i].rows];
 }
 
-/* Whether a layer of these dimensions has matrix i, or vector i, at all. */
+/* Whether a layer of these dimensions has a matrix i, or vector i, at all. */
 static int specdec__model_takes(int vectors, int i, const int *size)
 {
     return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
            (size[SPECDEC__DIM_OWN] || !SPECDEC__HAS_BIT(specdec__of_keys[vectors], i));
 }
 
-/* Whether a layer has a tensor; *rows: how many. */
+/* Whether the file has a tensor of a layer with this suffix; *rows: its rows, or its size if it is a vector. */
 static int specdec__model_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
 {
     specdec__gguf_tensor t;
@@ -36474,7 +36575,7 @@ static int specdec__model_has(const specdec__model *m, int layer, const char *su
     return found;
 }
 
-/* Whether a layer has a fused tensor, which holds `all` rows, in place of single ones. */
+/* Whether the file has a fused tensor of a layer, with `all` rows, instead of one for each matrix. */
 static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
                                 const int *size)
 {
@@ -36487,7 +36588,7 @@ static int specdec__model_fuses(const specdec__model *m, int layer, const specde
            specdec__model_has(m, layer, suffix, vectors, &rows) && (!f->sized || rows == (uint64_t)all);
 }
 
-/* Finds what holds matrix i, or vector i: a tensor of its own, or a fused one. */
+/* Finds the tensor that holds matrix i, or vector i, of a layer: one of its own, or a fused one. */
 static specdec__holder specdec__model_holder(const specdec__model *m, int layer, int vectors, int i, const int *size)
 {
     specdec__holder own;
@@ -36514,7 +36615,8 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
     return own;
 }
 
-/* Binds the matrices of a layer of this shape; layer NULL: only checks and counts them. */
+/* Binds the matrices of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const specdec__shape *shape,
                                                     const int *size, specdec__layer *layer, specdec_error *error)
 {
@@ -36558,12 +36660,13 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/rope: frequencies of RoPE and how files scale them.
+ * >>model/rope: sizes and binding of a layer's tensors; frequencies of RoPE and their scaling (linear, YaRN, NTK,
+ *     factors).
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* The dimensions of the tensors of a layer with a state of this kind; of none: all are 0. */
+/* Computes the dimensions of the tensors of a recurrent layer; they are 0 with kind SPECDEC__NO_STATE. */
 static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__mixing *x, int *size)
 {
     const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
@@ -36588,7 +36691,7 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
-/* The dimensions of what a layer has for so many streams; of none: all are 0. */
+/* Computes the dimensions of a layer's tensors for several residual streams; they are 0 with streams = 0. */
 static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
 {
     size[SPECDEC__DIM_STREAMS] = streams;
@@ -36598,7 +36701,7 @@ static void specdec__model_stream_sizes(int streams, int embedding, int laurel, 
     size[SPECDEC__DIM_LAUREL] = streams ? laurel : 0;
 }
 
-/* The dimensions of a layer whose attention is latent, where they differ from those of others. */
+/* Replaces the dimensions of a layer's attention by those of latent attention. */
 static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     const specdec__latent *latent = &m->latent_attention;
@@ -36614,7 +36717,7 @@ static void specdec__model_latent_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_LATENT_VALUE] = latent->value_dim;
 }
 
-/* The dimensions of the tensors of a layer of these sizes. */
+/* Computes all dimensions of the tensors of a layer of this shape, size (SPECDEC__DIM_COUNT). */
 static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     specdec__mixing mixing = m->mixing;
@@ -36656,7 +36759,8 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     specdec__model_mixing_sizes(m, &mixing, size);
 }
 
-/* Binds vector i of a layer, as the file has it. */
+/* Binds vector i of a layer: as it is, folded from a matrix, or as a part of a fused tensor. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_layer_vector(const specdec__model *m, const char *name, int i,
                                                   const specdec__holder *holder, const int *size, int experts,
                                                   int required,
@@ -36673,7 +36777,8 @@ static specdec_result specdec__model_layer_vector(const specdec__model *m, const
                                 specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
-/* Binds the vectors of a layer of this shape; layer NULL: only checks and counts them. */
+/* Binds the vectors of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_layer_vectors(specdec__model *m, int index, const specdec__shape *shape,
                                                    const int *size, specdec__layer *layer, specdec__arena *arena,
                                                    specdec_error *error)
@@ -36699,7 +36804,8 @@ static specdec_result specdec__model_layer_vectors(specdec__model *m, int index,
     return result;
 }
 
-/* Binds a layer, or, where it is another part's or the arena only counts, checks and counts it. */
+/* Binds a layer; if it is on another rank, or the arena only counts, it is only checked and counted. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
 {
     const int here = m->layer && index >= m->first && index < m->first + m->layers;
@@ -36730,23 +36836,26 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     return result;
 }
 
-/* How the file scales RoPE. */
+/* How the file scales RoPE (rope.scaling.*). */
 typedef struct specdec__rope {
-    int yarn;
-    float divisor; /* of all frequencies */
-    float factor, attention, fast, slow;
-    float sharpened; /* what scores grow by, times the log of the factor, instead of cosine and sine; 0: nothing */
-    float shared;  /* of what YaRN's attention factor grows by, the share that is taken back */
+    int yarn;      /* 1: by YaRN */
+    float divisor; /* of all frequencies (linear scaling) */
+    float factor, attention, fast, slow; /* YaRN's factor, attention factor, beta_fast, beta_slow */
+    float sharpened; /* scores are multiplied by (1 + sharpened * log(factor))^2 instead of cosine and sine; 0: they are
+                        not */
+    float shared;  /* cosine and sine are divided by 1 + shared * 0.1 * log(factor) */
 } specdec__rope;
 
-/* YaRN (Peng et al. 2023, 2309.00071): the dimension at which a rotation makes `turns` turns over the original
-   context. */
+/* Returns the dimension whose rotation makes `turns` turns over the original context (YaRN: Peng et al. 2023, arXiv
+   2309.00071). */
 static double specdec__yarn_dimension(const specdec__model *m, double turns)
 {
     return m->rope_dim[SPECDEC__ROPE] * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
            (2 * specdec__log_double(m->rope_base));
 }
 
+/* Scales frequencies (rope_dim / 2) as YaRN does: those of dimensions with few turns are divided by the factor, those
+   with many turns stay, with a ramp between. */
 static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
 {
     double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
@@ -36769,10 +36878,11 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
     }
 }
 
-/* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
+/* Reads how RoPE is scaled: not at all, linearly, by YaRN, by NTK (alpha), or by factors in a tensor alone. Errors:
+   FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
-    float alpha; /* NTK: the base is as many times larger as the longest wave shall be longer */
+    float alpha; /* NTK: the base grows so that the longest wave becomes alpha times as long */
     const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
@@ -36817,8 +36927,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     return SPECDEC_OK;
 }
 
-/* Radians a position for every pair: base ^ (-2i / dim), divided by divisor and by the file's own factors (Llama 3,
-   LongRoPE), if any. */
+/* Computes the radians a position of one RoPE for every pair: base ^ (-2i / dim), divided by `divisor` and by the
+   factors in a tensor, if any (Llama 3, LongRoPE). Errors: FORMAT. */
 static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor,
                                                  const char *factors_name,
                                                  specdec__arena *arena, specdec_error *error)
@@ -36845,11 +36955,13 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/bind: a model's tensors bound to its layers; a tensor that nobody reads is an error.
+ * >>model/bind: binds a model's tensors to its layers and checks their shapes; a tensor that is not read is an error.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
+/* Computes the frequencies and scales of all RoPEs of a model, from its metadata and traits. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"},
@@ -36877,7 +36989,8 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     if (rope.yarn && !still) {
         const double stretch = specdec__product(0.1, specdec__log_double(rope.factor));
 
-        if (rope.sharpened > 0) { /* scores instead, of which each is a product of two */
+        if (rope.sharpened > 0) { /* instead of cosine and sine, attention scores are scaled, each the product of two
+                                     vectors */
             const double factor = 1 + specdec__product(rope.sharpened, specdec__log_double(rope.factor));
 
             m->query_factor = (float)specdec__product(factor, factor);
@@ -36910,7 +37023,7 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     return r;
 }
 
-/* Reads which tokens the rows of a short vocabulary stand for. */
+/* Reads the token ids of the rows of a short vocabulary, if the file has this tensor. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_ids(specdec__model *m, const char *name, specdec__arena *arena,
                                          specdec_error *error)
 {
@@ -36943,7 +37056,7 @@ static specdec_result specdec__model_ids(specdec__model *m, const char *name, sp
     return SPECDEC_OK;
 }
 
-/* The layers of the target whose states a model reads. */
+/* Reads the list of the target's layers whose hidden states a model reads. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_read_layers(specdec__model *m, specdec_error *error)
 {
     specdec__gguf_value list;
@@ -36967,7 +37080,7 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     return SPECDEC_OK;
 }
 
-/* Finds a tensor whose name has this word in it. */
+/* Finds a tensor whose name contains a word, and copies the name. Returns 1 when found. */
 static int specdec__model_find_word(const specdec__model *m, const char *word, char *name, size_t size)
 {
     specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
@@ -36989,8 +37102,8 @@ static int specdec__model_find_word(const specdec__model *m, const char *word, c
     return 0;
 }
 
-/* Binds the centroids of an assistant, if its file has them: in place of the output matrix, whose rows are read one by
-   one then. */
+/* Binds the centroids of an assistant as its output matrix, if its file has them; rows of the embedding are then read
+   one by one. Errors: FORMAT. */
 static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -37030,7 +37143,7 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
     return SPECDEC_OK;
 }
 
-/* Binds what an assistant reads and hands on: see specdec__reads. */
+/* Binds the two projections of an assistant: see specdec__reads. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -37054,7 +37167,7 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
     return SPECDEC_OK;
 }
 
-/* Binds a matrix of (rows, columns), or of (other, columns). */
+/* Binds a matrix of (rows, columns), or if the file has that shape, of (other, columns). */
 static specdec_result specdec__model_either(specdec__model *m, const char *name, int rows, int other, int columns,
                                             specdec__matrix *out, specdec_error *error)
 {
@@ -37066,7 +37179,7 @@ static specdec_result specdec__model_either(specdec__model *m, const char *name,
     return specdec__model_matrix(m, name, rows, columns, 1, out, &found, error);
 }
 
-/* Binds what DSpark has, if the file has it: see specdec__block. */
+/* Binds the tensors of DSpark, if the file has them: see specdec__block. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, specdec__arena *arena,
                                                  specdec_error *error)
 {
@@ -37091,7 +37204,7 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
     return SPECDEC_OK;
 }
 
-/* Binds what a model has that drafts blocks. */
+/* Binds the tensors of a model that drafts blocks, besides its layers. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -37119,7 +37232,8 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
     return SPECDEC_OK;
 }
 
-/* Binds what a model has that reads states: for fc see specdec__reads. */
+/* Binds the tensors by which a model reads hidden states of the target: see specdec__reads. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -37149,7 +37263,7 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                   : SPECDEC_OK;
 }
 
-/* Binds what a model has that gives each layer embeddings of its own. */
+/* Binds the embeddings for layers, if the model has them: see specdec__inputs. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__inputs *inputs = &m->inputs;
@@ -37168,8 +37282,8 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
-/* Binds the matrices of AltUp that turn x into the other streams, and these into x. The file has one tensor for each
-   direction, which holds the matrices of all streams but x. */
+/* Binds the matrices of AltUp, from x to the other streams and back. The file has one tensor for each direction, with
+   the matrices of all streams but x. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
 {
     static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
@@ -37193,7 +37307,7 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
     return result;
 }
 
-/* The weights of norms that have none. */
+/* Makes weights 1 for norms without weights in the file. */
 static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
 {
     const int count = m->trait[SPECDEC__NORMED_VALUES] ? specdec__round_up(m->head_dim, 16) : 0;
@@ -37205,7 +37319,7 @@ static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
     m->ones = ones;
 }
 
-/* Checks and counts a layer that lies elsewhere. */
+/* Checks a layer that is on another rank, without counting its memory. */
 static specdec_result specdec__model_elsewhere(specdec__model *m, int index, specdec_error *error)
 {
     specdec__arena nowhere = {NULL, 0, 0};
@@ -37222,7 +37336,7 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
     return result;
 }
 
-/* The layers. */
+/* Binds the layers on this rank, and checks all others. */
 static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec_result r = SPECDEC_OK;
@@ -37237,7 +37351,7 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
     return r;
 }
 
-/* Whether a layer's tensor of this name is one that holds a matrix, or (with kinds 2) a vector, as they were bound. */
+/* Whether a layer has a matrix, or with kinds = 2 also a vector, that is read from a tensor with this suffix. */
 static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
 {
     const specdec__shape shape = specdec__model_layer_shape(m, layer);
@@ -37266,13 +37380,14 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     return known;
 }
 
-/* What the norm behind all layers is named. */
+/* Returns the tensor name of the final norm. */
 static const char *specdec__model_last_norm(const specdec__model *m)
 {
     return m->trait[SPECDEC__EMBEDDING_NORM] ? "token_embd_norm.weight" : "output_norm.weight";
 }
 
-/* The same, and whether it holds scales of a matrix; those of inputs are for processors that multiply 4-bit floats. */
+/* Whether a layer's tensor with this suffix is read, as a matrix, a vector or the scales of a matrix (".scale").
+   ".input_scale", for processors that multiply 4-bit floats, is accepted and ignored. */
 static int specdec__model_layer_reads(const specdec__model *m, int layer, specdec__bytes suffix)
 {
     char weight[96];
@@ -37288,7 +37403,7 @@ static int specdec__model_layer_reads(const specdec__model *m, int layer, specde
     return specdec__model_layer_has_tensor(m, layer, matrix, 1);
 }
 
-/* Whether tensors of this name are read: of layers that there are, or of the whole. */
+/* Whether a tensor of this name is read, as one of a layer or of the whole model. */
 static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
 {
     const char *const whole[] = {
@@ -37321,7 +37436,7 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     return specdec__model_layer_reads(m, layer, name);
 }
 
-/* Refuses a file with a tensor that nobody reads. */
+/* Refuses a file with a tensor that is not read. Errors: UNSUPPORTED. */
 static specdec_result specdec__model_part_strangers(const specdec__model *m, const specdec__gguf *part,
                                                     specdec_error *error)
 {
@@ -37339,7 +37454,7 @@ static specdec_result specdec__model_part_strangers(const specdec__model *m, con
     return SPECDEC_OK;
 }
 
-/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
+/* Refuses a model with a tensor that is not read, as its text would differ. A draft model may have such tensors. */
 static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
 {
     specdec__gguf part = m->gguf;
@@ -37354,6 +37469,7 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
     return result;
 }
 
+/* Binds all tensors of a model, and checks that there are no others. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     const int reads = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
@@ -37399,12 +37515,13 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/heads: files of heads and layers that draft.
+ * >>model/heads: binds the tensors of a file of heads that draft (Medusa, MLP speculators).
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* The name of a tensor of a head; head < 0: of one that they share. */
+/* Writes the name of a head's tensor: # in the pattern becomes "." and the head's number, or nothing with head < 0,
+   where heads share the tensor. */
 static const char *specdec__heads_name(const char *pattern, int head, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
@@ -37421,7 +37538,8 @@ static const char *specdec__heads_name(const char *pattern, int head, char *name
     return name;
 }
 
-/* Binds what head i does not share with one before it; while the arena counts, into nothing. */
+/* Binds the tensors that head i does not share with an earlier head; while the arena counts, it only checks them.
+   Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
 {
     const specdec__heads_kind *k = m->speculator;
@@ -37461,7 +37579,7 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/nextn: the block of a model that predicts a token further on (multi-token prediction), as a model of its own.
+ * >>model/nextn: a target's NextN block for multi-token prediction (MTP), bound as a draft model of one layer.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -37479,7 +37597,7 @@ static const char *specdec__nextn_name(const specdec__model *target, const char 
     return name;
 }
 
-/* Whether a model's files hold such a block: some say that there is one, and lack it. */
+/* Whether a model's files hold a NextN block; some files announce one and lack it. */
 static int specdec__nextn_has(const specdec__model *target)
 {
     static const char *const needed[] = {"eh_proj", "enorm", "hnorm"};
@@ -37492,7 +37610,7 @@ static int specdec__nextn_has(const specdec__model *target)
     return found;
 }
 
-/* Binds a matrix of the block, of so many columns; *found: whether an optional one is there. */
+/* Binds a matrix of the NextN block; `out` determines its columns. *found: 1 if the tensor is there. */
 static specdec_result specdec__nextn_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
                                             int rows, specdec__matrix *out, int *found, specdec_error *error)
 {
@@ -37503,6 +37621,7 @@ static specdec_result specdec__nextn_matrix(specdec__model *m, const specdec__mo
                                  (1 + joined) * m->embedding, joined, out, found, error);
 }
 
+/* Binds a vector (embedding) of the NextN block. Errors: FORMAT (required and missing), UNSUPPORTED. */
 static specdec_result specdec__nextn_vector(specdec__model *m, const specdec__model *target, const char *suffix,
                                             int required, specdec__arena *arena, const float **out,
                                             specdec_error *error)
@@ -37513,7 +37632,7 @@ static specdec_result specdec__nextn_vector(specdec__model *m, const specdec__mo
                                  arena, out, error);
 }
 
-/* Binds what the block has besides a layer of the architecture. */
+/* Binds the tensors of the NextN block besides those of its layer. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__model *target, specdec__arena *arena,
                                           specdec_error *error)
 {
@@ -37536,12 +37655,11 @@ static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__mode
     return SPECDEC_OK;
 }
 
-/* Makes a model of one layer of the first block that only predicts (DeepSeek-AI 2024, arXiv 2412.19437). With h the
-   target's state behind the token before, after its last norm, the layer reads
-       x = matrix [norm of a token's embedding; norm of h]
-   and the norm of what comes out takes the place of h, which the next token is predicted from, and the one after it in
-   turn. Embedding, last norm and output are the target's where the block has none. The target stays, and must outlive
-   the model. */
+/* Makes a draft model of one layer from a target's first NextN block (DeepSeek-AI 2024, arXiv 2412.19437). With h the
+   target's final hidden state for the token before, the layer reads x = matrix [norm of a token's embedding; norm of
+   h], and the norm of its output predicts the next token, and takes the place of h for the token after it. Embedding,
+   final norm and output matrix are the target's where the block has none. The target must outlive the model. Errors:
+   FORMAT, UNSUPPORTED. */
 static specdec_result specdec__nextn_init(specdec__model *m, const specdec__model *target, specdec__arena *arena,
                                           specdec_error *error)
 {
@@ -37579,11 +37697,12 @@ static specdec_result specdec__nextn_init(specdec__model *m, const specdec__mode
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/open: opens, parses and repacks a model.
+ * >>model/open: opens the file of a model, binds it, and repacks its matrices into tiles.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
+/* Reads the sizes of a file of heads and binds its tensors. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -37618,10 +37737,10 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
+#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1)) /* matrices of AltUp, both directions */
 
-/* Every matrix of a step, by number: those of layers, of streams, those of what is read, that of embeddings for layers,
-   and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
+/* Returns matrix number i of a model: those of layers, of streams, of models that read states, of embeddings for
+   layers, and the output matrix. Some layers and models lack some of these matrices: they have 0 rows. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
     const int each = SPECDEC__MATRICES, in_layers = m->layers * each, rest = i - in_layers - SPECDEC__STREAM_MATRICES;
@@ -37636,7 +37755,7 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
                          : &m->output;
 }
 
-/* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
+/* Returns how many numbers specdec__model_matrix_at takes; *there: how many of these matrices have rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
     const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->bare;
@@ -37647,29 +37766,31 @@ static int specdec__model_numbers(specdec__model *m, int *there)
     return count;
 }
 
-#define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it gives them back */
+#define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it releases their
+                                           memory */
 
+/* Arguments of the threads that repack a model's matrices. */
 typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
-    unsigned char *tiles;
-    specdec__row_bounds *bounds; /* of the output matrix, which is to lie in planes; NULL: it is not */
+    unsigned char *tiles;        /* memory for the tiles of all matrices */
+    specdec__row_bounds *bounds; /* for the output matrix, if it is to lie in planes; else NULL */
     const specdec_hooks *hooks;
 } specdec__repack;
 
-/* Rows of a matrix that tile t holds. */
+/* Returns the rows of tile t of a matrix: 16, or fewer in the last tile. */
 static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
 {
     return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
 }
 
-/* Where the upper planes of a matrix begin in the room for its tiles. */
+/* Returns the offset of the upper planes of a matrix in the memory for its tiles; the lower planes come first. */
 static size_t specdec__model_planes_at(const specdec__matrix *matrix)
 {
     return (size_t)specdec__matrix_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
 }
 
-/* Repacks tile t of a matrix, of Q8_0, into planes, and works out the bounds of its rows. */
+/* Repacks tile t of a Q8_0 matrix into planes, and computes the bounds of its rows. */
 static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, const specdec__row_bounds *bounds,
                                          unsigned char *planes)
 {
@@ -37693,8 +37814,8 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
     }
 }
 
-/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes; bounds: NULL, or it is to lie in planes.
-   Of a file that was mapped for this, no more than a piece is in memory at a time. */
+/* Repacks tiles [from, end) of a matrix. out: memory for all its tiles. bounds: not NULL: into planes. is_mapped: the
+   file is mapped: no more than SPECDEC__REPACK_PIECE bytes of it are kept in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
                                         const specdec__row_bounds *bounds, unsigned char *out)
 {
@@ -37720,9 +37841,9 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
     }
 }
 
-/* Whether the output matrix is to lie in planes, so that most of its rows need not be read whole: rows of a type whose
-   codes have eight bits, that are many (few cost little, and less than to screen them), or `always`. Capped logits may
-   be equal where products are not. */
+/* Whether the output matrix can be screened, and so is to lie in planes: its codes have eight bits, and it has enough
+   rows that screening saves time, unless `always`. Logits must not be capped: they may be equal where their products
+   are not. */
 static int specdec__model_screens(const specdec__model *m, int always)
 {
     const specdec__matrix *output = &m->output;
@@ -37732,13 +37853,13 @@ static int specdec__model_screens(const specdec__model *m, int always)
            m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
-/* Bytes of what planes need besides tiles. */
+/* Returns the bytes of the bounds of a matrix in planes. */
 static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
 {
     return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
-/* Gives an output matrix that is stored in planes the bounds of its rows. */
+/* Attaches the bounds of its rows to an output matrix that lies in planes. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
@@ -37755,6 +37876,7 @@ static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bou
         }
 }
 
+/* Repacks a thread's share of all matrices, a function of the thread pool. */
 static void specdec__model_repack_worker(void *argument, int thread)
 {
     specdec__repack *job = (specdec__repack *)argument;
@@ -37787,8 +37909,8 @@ static void specdec__model_repack_worker(void *argument, int thread)
     }
 }
 
-/* Rewrites all matrices of a step into tiles: as many bytes as in the file, plus padding to 16 rows. screening: 1: the
-   output matrix into planes, where that pays; 2: wherever it can be. */
+/* Repacks all matrices of a step into tiles, as many bytes as in the file plus padding to 16 rows. screening: 1: the
+   output matrix into planes if that saves time; 2: if it is possible; 0: never. Errors: CANCELLED. */
 static specdec_result specdec__model_repack(specdec__model *m, int screening, specdec__arena *arena,
                                             specdec__pool *pool, const specdec_hooks *hooks, specdec_error *error)
 {
@@ -37820,8 +37942,8 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
     return SPECDEC_OK;
 }
 
-/* The parts behind the first one, which is mapped, as specdec__model_open brings a single file. *file becomes the first
-   part where it lies then. */
+/* Opens all files of a model in several files, of which the first is mapped, as specdec__model_open opens one. *file
+   becomes the first one's bytes. Errors: FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_open_parts(specdec__model *m, const specdec_source *source, int count,
                                                 specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
@@ -37852,8 +37974,9 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     return specdec__parts_bring(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
 }
 
-/* A file, or several, mapped or copied into the arena. While the arena only counts, they are mapped in both cases.
-   whole: all parts of it; else the first will do. */
+/* Maps the file of a model, or copies it into the arena (source->copy); while the arena only counts, it is mapped in
+   any case. whole: 1: with all files of a model in several files; 0: the first one alone. Errors: FILE, FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, int whole,
                                           specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
@@ -37874,8 +37997,8 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     return specdec__os_read(room, file->size, source->path, error);
 }
 
-/* Reads the chat template, and recognises it, with memory that is given back but for what its texts are; *beyond: where
-   it ended. */
+/* Reads the chat template and recognises its format. Of the memory this takes, only the format's texts stay; *beyond:
+   where the rest ended. */
 static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, size_t *beyond,
                                           specdec_error *error)
 {
@@ -37904,7 +38027,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Letters that a name begins with: "qwen" of "qwen35moe". */
+/* Returns how many letters a name begins with: 4 for "qwen35moe". */
 static size_t specdec__model_family(specdec__bytes name)
 {
     size_t n = 0;
@@ -37914,7 +38037,7 @@ static size_t specdec__model_family(specdec__bytes name)
     return n;
 }
 
-/* Refuses an architecture that is not known, and names those of its family that are. */
+/* Returns the error for an unknown architecture; its text lists known architectures whose names begin alike. */
 static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error *error)
 {
     const size_t family = specdec__model_family(name), alike = family < 5 ? family : 5;
@@ -37936,7 +38059,7 @@ static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error 
                          near_it[0] ? "of its family: " : "none of its family is", near_it);
 }
 
-/* Checks the GGUF in file, and all parts of the model. */
+/* Checks the GGUF in `file`, and those of all files of the model. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
                                            specdec_error *error)
 {
@@ -37961,13 +38084,13 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
                          number + 1, count, suffix);
 }
 
-/* Chooses the layers of a model that are wanted: m->first and m->layers of m->all, and whether it is m->bare. */
+/* How a rank of a cluster chooses its layers: `cut` sets m->first, m->layers and m->bare; m->all has all layers. */
 typedef struct specdec__model_cut {
     specdec_result (*cut)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
     const specdec_cluster *cluster;
 } specdec__model_cut;
 
-/* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
+/* Reads and binds the model in `file`; arguments and errors as for specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
                                            const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
@@ -38013,9 +38136,9 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     return result;
 }
 
-/* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
-   the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
-   weights. cut: NULL: all layers are wanted. */
+/* Opens and binds a model from a path or from memory. While the arena only counts, *model is complete except for
+   tensors in the arena, and the caller releases it with specdec__model_deinit. vocabulary_only: 1: without weights.
+   cut: NULL: all layers. Errors: ARGUMENT, FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
                                           const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
@@ -38036,6 +38159,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
 }
 
+/* Unmaps the files of a model. */
 static void specdec__model_deinit(specdec__model *m)
 {
     specdec__os_unmap(&m->mapped);
@@ -38044,70 +38168,74 @@ static void specdec__model_deinit(specdec__model *m)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cache/state: states of recurrent layers: slots that views share, and the inputs of nodes that are not in them yet.
+ * >>cache/state: states of recurrent layers: slots that views share, and stored inputs of tokens that the states lack.
  *
- * A slot holds the states of all recurrent layers after some tokens of a sequence. The committed tokens behind them
- * wait: of these, and of nodes, only the inputs are kept. The next step applies what waits, in place or, if others have
- * a part in the slot, into another one; then it walks the nodes on copies. So a node that is rejected costs nothing,
- * and a state is read once and written once a step, whatever the width. Nodes that are certain to be committed (a
- * prompt) are applied at once: into another slot, which counts as soon as they are committed. A step that ends early
- * has applied what waited, and nothing else: so lengths of states depend on which steps were begun, not on where they
- * ended, and are the same on all ranks of a cluster, also on those without recurrent layers.
+ * A slot holds the states of all recurrent layers after some tokens of a sequence. Committed tokens that the slot does
+ * not include yet are waiting tokens: only their inputs are stored, as those of nodes are. The next step applies the
+ * waiting tokens to the state: in place, or into a new slot if another view refers to the slot. Then it walks the nodes
+ * on copies of the state. So a rejected node costs nothing, and a step reads and writes a state once, whatever its
+ * width. Certain nodes, those of a prompt, are applied at once, into a new slot that becomes the state when they are
+ * committed. A step that ends early has applied the waiting tokens and no others. So the lengths of states depend on
+ * which steps were begun, not on where they ended, and are the same on all ranks of a cluster.
  *
- * A slot that a view no longer changes stays as a checkpoint for a while: there a view can be cut, and another one can
- * go on from there.
+ * A slot that a view no longer changes stays as a checkpoint for a while: the view can be cut to its length, and other
+ * views can share it.
  * ================================================================================================================== */
 
-/* All slots of a cache. */
+/* The slots for recurrent states of a cache. */
 typedef struct specdec__states {
-    specdec__mixing mixing;
-    int count, free_count; /* 0: the model has no states */
-    size_t bytes;          /* of a slot: of each layer here, two windows (taps - 1, channels), (heads, rows, values) */
+    specdec__mixing mixing; /* sizes of the recurrent layers */
+    int count, free_count; /* all slots, free slots; 0: the model has no recurrent layers */
+    size_t bytes;          /* bytes of a slot: for each layer on this rank two windows (taps - 1, channels) and matrices
+                              (heads, rows, values) */
     unsigned char *memory; /* (count, bytes) */
-    int *free;             /* (free_count) */
-    int *views;            /* (count): how often views name a slot */
-    unsigned char *half;   /* (count): which of the two windows counts */
-    int every;             /* tokens between checkpoints, at least */
-    int most;              /* checkpoints of a view */
-    size_t node;           /* floats of the kept inputs of a node: (layers, kept) */
-    uint64_t read, written; /* bytes of states and inputs, in all steps */
+    int *free;             /* (free_count) numbers of the free slots */
+    int *views;            /* (count) how many references views have to each slot */
+    unsigned char *half;   /* (count) which of the two windows is the current one: 0 or 1 */
+    int every;             /* tokens between two checkpoints, at least */
+    int most;              /* checkpoints of one view, at most */
+    size_t node;           /* floats of the stored inputs of one token: (layers, kept) */
+    uint64_t read, written; /* bytes of states and inputs that all steps so far have read and written */
 } specdec__states;
 
-/* A slot that holds the states after the first `length` tokens; -1: none, which stands for zeros. */
+/* A slot and the number of tokens that its states include. slot -1: none, the initial state, all zeros. */
 typedef struct specdec__point {
     int length, slot;
-    int certain; /* written by a step with certain nodes */
+    int certain; /* 1: a step with certain nodes (a prompt) wrote it */
 } specdec__point;
 
-/* The states of a view. */
+/* The recurrent states of one view: points in slots, and the stored inputs of tokens behind the last point. */
 typedef struct specdec__state {
-    specdec__point *point; /* (count): rising; the last is the state, the others are checkpoints */
-    int count, room;       /* room: for points */
-    specdec__point next;   /* what the last step has written for nodes that are certain; slot -1: nothing */
-    int waiting;           /* committed tokens that are not in the state yet */
-    int nodes;             /* whose inputs are kept */
-    int certain;           /* of the last step, nodes before these */
-    int places;            /* for inputs */
-    int *place;            /* (places): of tokens that wait, then of nodes, then free ones */
-    float *inputs;         /* (places, node) */
+    specdec__point *point; /* (count) by rising length; the last point is the current state, the others are
+                              checkpoints */
+    int count, room;       /* points, and how many there is memory for */
+    specdec__point next;   /* state that the last step has written for certain nodes, not committed yet; slot -1:
+                              none */
+    int waiting;           /* committed tokens that the current state does not include yet */
+    int nodes;             /* uncommitted nodes whose inputs are stored */
+    int certain;           /* certain nodes of the last step: its first ones */
+    int places;            /* how many tokens inputs can be stored for */
+    int *place;            /* (places) rows of `inputs`: first those of waiting tokens, then those of nodes, then free
+                              ones */
+    float *inputs;         /* (places, node) stored inputs */
 } specdec__state;
 
 SPECDEC__FOR_SIZE
 
-/* Floats of a layer in a slot. */
+/* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
 static size_t specdec__state_layer(const specdec__mixing *m)
 {
     return 2 * specdec__mixing_window(m) + (size_t)m->heads * specdec__mixing_head(m);
 }
 
-/* Bytes of the state of a sequence. */
+/* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */
 static size_t specdec__state_bytes(const specdec__mixing *m)
 {
     return specdec__size_multiply(specdec__state_layer(m) * sizeof(float), (size_t)m->layers);
 }
 
-/* Slots for views of at most `length` tokens, each with what a step reads, what it writes, and checkpoints. every: 0: a
-   good distance. */
+/* Takes slots from an arena for `views` views of at most `length` tokens: for each the state that a step reads, the
+   state that it writes, and checkpoints, at least `every` tokens apart; every 0: a default distance. */
 static void specdec__states_init(specdec__states *s, const specdec__mixing *mixing, int views, int length, int every,
                                  specdec__arena *arena)
 {
@@ -38130,7 +38258,8 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
         s->free[s->free_count++] = s->count - 1 - i;
 }
 
-/* Room for the points of a view and the inputs of so many nodes. */
+/* Takes memory from an arena for the points of a view, and for the inputs of up to 2 * nodes waiting tokens and
+   nodes. */
 static void specdec__state_init(specdec__state *state, const specdec__states *s, int nodes, specdec__arena *arena)
 {
     int i;
@@ -38148,10 +38277,10 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
         state->place[i] = i;
 }
 
-/* Whether a cache has states. */
+/* Whether a cache has slots for recurrent states. */
 SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
-/* The last point of a view's state (its token count and slot), or zeros if it has none. */
+/* Returns the last point of a view, its current state; a point of length 0 without a slot if the view has none. */
 SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};
@@ -38159,19 +38288,20 @@ SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
     return state->count ? state->point[state->count - 1] : none;
 }
 
+/* Returns the address of a slot. */
 SPECDEC__INLINE float *specdec__states_at(const specdec__states *s, int slot)
 {
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
 }
 
-/* The inputs at a place, of one layer. */
+/* Returns the stored inputs (kept) of one token for one recurrent layer. place: an entry of state->place. */
 SPECDEC__INLINE float *specdec__state_inputs(const specdec__states *s, const specdec__state *state, int place,
                                              int layer)
 {
     return state->inputs + (size_t)place * s->node + (size_t)layer * (size_t)s->mixing.kept;
 }
 
-/* A slot is named once more (by 1), or once less. */
+/* Adds a reference to a slot (by = 1) or removes one (by = -1). A slot without references becomes free. */
 static void specdec__states_part(specdec__states *s, int slot, int by)
 {
     if (slot < 0)
@@ -38181,7 +38311,7 @@ static void specdec__states_part(specdec__states *s, int slot, int by)
         s->free[s->free_count++] = slot;
 }
 
-/* A free slot, which is named once; -1: there is none. */
+/* Takes a free slot, with one reference. Returns -1 if there is none. */
 static int specdec__states_take(specdec__states *s)
 {
     int slot;
@@ -38194,21 +38324,21 @@ static int specdec__states_take(specdec__states *s)
     return slot;
 }
 
-/* Forgets what a step has written for nodes that were not committed. */
+/* Frees the slot that a step has written for certain nodes which were not committed. */
 static void specdec__state_drop_next(specdec__state *state, specdec__states *s)
 {
     specdec__states_part(s, state->next.slot, -1);
     state->next.slot = -1;
 }
 
-/* Nodes have no inputs any more. */
+/* Drops the stored inputs of all uncommitted nodes. */
 static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
 {
     specdec__state_drop_next(state, s);
     state->nodes = state->certain = 0;
 }
 
-/* Moves an entry of state->place from index `from` to a lower index `to`; those between move up by one. */
+/* Moves an entry of state->place from index `from` to a lower index `to`; the entries between them move up by one. */
 static void specdec__state_move(specdec__state *state, int from, int to)
 {
     const int place = state->place[from];
@@ -38217,7 +38347,7 @@ static void specdec__state_move(specdec__state *state, int from, int to)
     state->place[to] = place;
 }
 
-/* Frees the places of waiting tokens, once the state includes them. */
+/* Frees the stored inputs of the waiting tokens, once the state includes these tokens. */
 static void specdec__state_applied(specdec__state *state)
 {
     int i;
@@ -38231,7 +38361,7 @@ static void specdec__state_applied(specdec__state *state)
     state->waiting = 0;
 }
 
-/* Drops the checkpoint without which the distances between the others are the most even. */
+/* Drops one checkpoint of a view: the one without which the distances between the others are the most even. */
 static void specdec__state_thin(specdec__state *state, specdec__states *s)
 {
     int i, gap, best = 0, least = 1 << 30;
@@ -38247,8 +38377,8 @@ static void specdec__state_thin(specdec__state *state, specdec__states *s)
     memmove(state->point + best, state->point + best + 1, (size_t)(--state->count - best) * sizeof *state->point);
 }
 
-/* The state becomes another one; the one before stays as a checkpoint if it is far from the last one, or if it ends a
-   prompt. */
+/* Makes point `to` the current state of a view. The previous point stays as a checkpoint if it is at least `every`
+   tokens behind the last checkpoint, or if it ends a prompt. */
 static void specdec__state_advance(specdec__state *state, specdec__states *s, specdec__point to)
 {
     const specdec__point now = specdec__state_now(state);
@@ -38263,8 +38393,8 @@ static void specdec__state_advance(specdec__state *state, specdec__states *s, sp
         specdec__state_thin(state, s);
 }
 
-/* Commits nodes path[count] of a view; the next `stay` of path become nodes from 0 on, with -1 all nodes stay that are
-   not committed. Returns 0 where inputs of a node were not kept. */
+/* Commits nodes path[0 .. count) of a view: they become waiting tokens. The next `stay` entries of path become nodes 0,
+   1, ...; with stay = -1 all uncommitted nodes stay. Returns 0 if the inputs of one of these nodes were not stored. */
 static int specdec__state_keep(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
 {
     const int certain = state->next.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
@@ -38290,7 +38420,7 @@ static int specdec__state_keep(specdec__state *state, specdec__states *s, const 
     return 1;
 }
 
-/* The last point at or before a length; -1: there is none but the beginning. */
+/* Returns the index of the last point at or before a length; -1: there is none. */
 static int specdec__state_find(const specdec__state *state, int length)
 {
     int i = state->count - 1;
@@ -38300,7 +38430,7 @@ static int specdec__state_find(const specdec__state *state, int length)
     return i;
 }
 
-/* The longest beginning, of at most `length` tokens, of which a view still has the state. */
+/* Returns the largest number of tokens, at most `length`, for which a view still has the state. */
 static int specdec__state_reach(const specdec__state *state, int length)
 {
     const int now = specdec__state_now(state).length, i = specdec__state_find(state, length);
@@ -38310,7 +38440,7 @@ static int specdec__state_reach(const specdec__state *state, int length)
     return i < 0 ? 0 : state->point[i].length;
 }
 
-/* Cuts a view's states to a length that specdec__state_reach has returned. */
+/* Cuts the states of a view to a length that specdec__state_reach has returned. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
     const int now = specdec__state_now(state).length;
@@ -38321,7 +38451,7 @@ static void specdec__state_cut(specdec__state *state, specdec__states *s, int le
         specdec__states_part(s, state->point[--state->count].slot, -1);
 }
 
-/* An empty view gets a slot, which is to hold the state after its first `length` tokens. */
+/* Makes a slot, which holds the state after `length` tokens, the current state of an empty view. */
 static void specdec__state_place(specdec__state *state, specdec__states *s, int length, int slot)
 {
     specdec__state_cut(state, s, 0);
@@ -38331,8 +38461,8 @@ static void specdec__state_place(specdec__state *state, specdec__states *s, int 
     state->count = 1;
 }
 
-/* How many of another view's first `length` tokens a view can take over: the other one's states, and what waits behind
-   them, if there is room for that. */
+/* Returns how many of another view's first `length` tokens a view can share: those the other view has a state for,
+   including waiting tokens as far as this view can store their inputs. */
 static int specdec__state_shares(const specdec__state *state, const specdec__state *other, int length)
 {
     const int reach = specdec__state_reach(other, length), now = specdec__state_now(other).length;
@@ -38340,8 +38470,8 @@ static int specdec__state_shares(const specdec__state *state, const specdec__sta
     return reach <= now ? reach : now + specdec__min_int(reach - now, state->places / 2);
 }
 
-/* A view without states takes over those of another one for its first `length` tokens, as specdec__state_shares says.
-   */
+/* Copies references to another view's points, and the inputs of its waiting tokens, for the other view's first `length`
+   tokens; this view has no states yet. length: as specdec__state_shares has returned it. */
 static void specdec__state_share(specdec__state *state, specdec__states *s, const specdec__state *other, int length)
 {
     int i;
@@ -38362,30 +38492,30 @@ SPECDEC__FOR_SPEED
 /* =====================================================================================================================
  * >>cache/kv: pages of 64 slots, and views: ordered lists of segments.
  *
- * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
- * so a view can return the pages that no window reaches any more. A layer has the heads, and the sizes of these, that
- * its shape says. A page may be part of several views: it counts them.
- * Keys are transposed, (dim, 64), so that the lanes of a score are keys and its sum runs over dimensions in order,
- * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
- * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
- * with 4 slots of a dimension side by side, behind one float scale for each slot, (64).
+ * Layers belong to one of two spans: layers that attend to all keys, and layers that attend to a sliding window. A page
+ * has 64 slots for the layers and kv heads of one span, so a view can free the pages that no window reaches any more.
+ * Several views may hold the same page; pages are reference-counted.
+ * Keys are stored after RoPE and transposed, (dim, 64): vector lanes are keys, and a score sums over dimensions in
+ * order, whatever slot a key has. Values are rows, (64, dim). 8-bit keys are tiles of a Q8_0 matrix, 16 keys each; the
+ * kernels for weights multiply them by quantised queries. 8-bit values are one float scale for each slot, (64), then
+ * codes (dim/16, 64/4, 16, 4): the codes of 4 slots for one dimension are contiguous.
  *
- * Some views are kept: they hold the beginnings of sequences that have ended, for others that begin alike, and give
- * their pages up as soon as a live view finds none.
+ * A kept view holds the keys and values of a sequence that has ended, so that a new sequence with the same first tokens
+ * can share them (prefix caching). Kept views lose their pages as soon as a live view finds no free page.
  * ================================================================================================================== */
 
-/* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one scale for 32 dimensions of a key (f16)
-   or all of a value (f32). */
+/* A storage type of the cache, such as config.kv = "q8_0". Elements are f32, f16, or 8-bit codes with scales: one f16
+   scale for 32 dimensions of a key, one f32 scale for a whole value. */
 typedef struct specdec__kv_type {
-    const char *name;
-    int multiple;                    /* dim is padded to a multiple of this */
+    const char *name;                /* as in config.kv */
+    int multiple;                    /* head sizes are padded to a multiple of this */
     int bytes_per_32;                /* bytes of 32 elements, scales of keys included */
-    int tiles;                       /* 1: keys and values are tiles of codes, 0: floats of some size */
-    int halves;                      /* 1: half floats */
-    float key_fits, value_fits;      /* keys and values are stored as they are if they are finite times this */
+    int tiles;                       /* 1: keys and values are 8-bit codes, keys in tiles of 16; 0: they are floats */
+    int halves;                      /* 1: elements are half floats (f16) */
+    float key_fits, value_fits;      /* a key (value) x can be stored if x times this factor is finite */
 } specdec__kv_type;
 
-/* A float times this is finite if it is no larger than 1e16: the squares of a row of 2^20 such values have a finite
+/* A float x has |x| <= 1e16 if x times this factor is finite. The squares of a row of 2^20 such floats have a finite
    sum. */
 #define SPECDEC__SOUND 3.4e22f
 
@@ -38395,91 +38525,100 @@ static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {
     {"f32", 16, 128, 0, 0, SPECDEC__SOUND, SPECDEC__SOUND},
     {"q8_0", 32, 34, 1, 0, 4.09e31f /* 127 times that */, SPECDEC__SOUND}};
 
+/* A stretch of consecutive logical positions of a view whose slots are consecutive in one page. */
 typedef struct specdec__segment {
-    int page, from, length; /* slots [from, from + length) of a page */
-    int start;              /* logical position of the first */
+    int page, from, length; /* slots [from, from + length) of page number `page` */
+    int start;              /* the logical position of slot `from` */
 } specdec__segment;
 
+/* The segments of a view in one span, by logical position, then the view's spare pages. */
 typedef struct specdec__segments {
-    specdec__segment *at; /* capacity of them; those past count name spare pages */
-    int count, spare;
-    int room;              /* slots behind the last one, in its page, that are the view's to reserve */
+    specdec__segment *at; /* (capacity of the view); entries behind `count` name the spare pages */
+    int count, spare;     /* how many segments; how many spare pages, all of whose slots are reserved */
+    int room;             /* reserved slots in the last segment's page, behind its last key; 0: other views hold the
+                             page */
 } specdec__segments;
 
-/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page if
-   that is the view's own, then spare pages. */
+/* The keys of one sequence, in logical order. Slots reserved for the nodes of a step follow the last segment: first the
+   free slots of the last page if no other view holds it, then the slots of spare pages. */
 typedef struct specdec__view {
     specdec__segments span[SPECDEC__SPANS];
-    int capacity; /* segments, in each span */
+    int capacity; /* segments that there is memory for, in each span */
     int length;   /* committed keys */
-    int position; /* what RoPE turns the next one by: length, if no keys were left out */
-    specdec__state state; /* of recurrent layers */
-    /* of a kept view */
-    int kept;                   /* 1: it is one */
-    int shared;                 /* keys that live views have taken over, at most; 0: nobody has */
-    uint64_t used;              /* by the clock of the cache: when it was made or last shared */
-    struct specdec__view *next; /* another kept view of the cache */
+    int position; /* RoPE position of the next token: `length`, unless keys were left out */
+    specdec__state state; /* of the recurrent layers */
+    /* only for kept views: */
+    int kept;                   /* 1: this is a kept view */
+    int shared;                 /* the most keys that any live view has shared with this one; 0: none has */
+    uint64_t used;              /* value of the cache's clock when this view was made or last shared */
+    struct specdec__view *next; /* the next kept view of the cache */
 } specdec__view;
 
-/* Pages of the layers of a span. */
+/* The pages of one span. */
 typedef struct specdec__pages {
-    int window;         /* keys that a query sees; 0: all */
-    int count, free_count; /* count 0: the model has no such layers */
-    size_t bytes;       /* of a page */
-    unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
-    int *free;          /* (free_count) pages that no view has */
-    int *views;         /* (count) how many views have a part in it, */
-    int *kept;          /* (count) and how many of these are kept */
-    int idle;           /* pages that kept views alone have a part in */
-    int touched;        /* pages that were ever handed out: the first ones, as fresh ones go in order */
+    int window;         /* keys that a query of this span sees; 0: all */
+    int count, free_count; /* all pages, free pages; count 0: no layer is of this span */
+    size_t bytes;       /* of one page */
+    unsigned char *memory; /* (count, bytes); bytes is 0 where all layers of this span are on other ranks */
+    int *free;          /* (free_count) numbers of the free pages */
+    int *views;         /* (count) how many views hold each page */
+    int *kept;          /* (count) how many of these are kept views */
+    int idle;           /* pages that only kept views hold */
+    int touched;        /* pages that were ever handed out: numbers [0, touched), as fresh pages are taken in order */
 } specdec__pages;
 
-/* What has been done to a view, so that others may do the same to theirs. */
+/* Kinds of changes of a view, of which a listener is notified, so that the ranks of a cluster can repeat them. */
 enum {
-    SPECDEC__KV_RESERVE,   /* for a nodes; b: that went well */
-    SPECDEC__KV_UNRESERVE,
-    SPECDEC__KV_COMMIT,    /* of nodes path[a]; path[a + b] stay nodes; b: -1: all behind them */
-    SPECDEC__KV_TRUNCATE,  /* to a keys */
-    SPECDEC__KV_SHARE,     /* b keys of another view, from a on */
+    SPECDEC__KV_RESERVE,   /* slots were reserved for a nodes; b: 1 if there were enough pages */
+    SPECDEC__KV_UNRESERVE, /* all reserved slots were freed */
+    SPECDEC__KV_COMMIT,    /* nodes path[0 .. a) were committed; path[a .. a + b) stay nodes; b = -1: all later nodes
+                              stay */
+    SPECDEC__KV_TRUNCATE,  /* the view was cut to its first a keys */
+    SPECDEC__KV_SHARE,     /* the keys [a, a + b) of view `other` were appended */
     SPECDEC__KV_KINDS
 };
 
+/* A change of a view, as its listener receives it. */
 typedef struct specdec__kv_news {
-    int kind;
+    int kind; /* SPECDEC__KV_RESERVE, ... */
     specdec__view *view;
-    specdec__view *other;       /* NULL: none */
-    int a, b;
-    const int *path;
-    int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
+    specdec__view *other; /* the view whose keys were shared; NULL: none */
+    int a, b; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
+    const int *path; /* committed nodes, in order; then nodes that stay; NULL: none */
+    int renumbers; /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes are gone */
 } specdec__kv_news;
 
-/* Where the keys and values of a layer lie in the pages of its span. */
+/* The layout of a layer's keys and values in the pages of its span. */
 typedef struct specdec__kv_layer {
-    int span;
-    int owns;           /* 0: they are another layer's, or the layer has no attention, and then no kv heads */
-    int kv_heads;
-    int dim, value_dim; /* sizes of a head's keys and values, padded */
-    size_t key_bytes;   /* keys of one page and head: its values lie behind them */
-    size_t head_bytes;  /* both */
-    size_t at;          /* of the first head, in a page */
+    int span;           /* SPECDEC__WHOLE or SPECDEC__WINDOW */
+    int owns;           /* 1: the layer has keys of its own; 0: it reads another layer's, or has no attention */
+    int kv_heads;       /* 0: the layer has no attention */
+    int dim, value_dim; /* sizes of a key and of a value of one head, padded */
+    size_t key_bytes;   /* bytes of the keys of one head in a page; its values lie behind them */
+    size_t head_bytes;  /* bytes of the keys and values of one head in a page */
+    size_t at;          /* offset of the first head in a page */
 } specdec__kv_layer;
 
+/* The cache of one context: pages of keys and values, slots of recurrent states, and the list of kept views. */
 typedef struct specdec__kv {
-    int type;
+    int type;                 /* SPECDEC__KV_F16, ... */
     int layers;
     specdec__kv_layer *layer; /* (layers) */
-    int dim;                  /* padded head size of keys or values, whichever are larger, in any layer */
-    size_t head_bytes;        /* keys and values of one page and head, at most */
+    int dim;                  /* the largest size of a key or value of any layer, padded */
+    size_t head_bytes;        /* the most bytes that the keys and values of one head take in a page, over all layers */
     specdec__pages span[SPECDEC__SPANS];
-    specdec__states states; /* of recurrent layers */
-    specdec__view *kept; /* the first of the kept views; NULL: there are none */
-    uint64_t clock;      /* counts what happens to them */
-    void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
+    specdec__states states;   /* of the recurrent layers */
+    specdec__view *kept;      /* first kept view of a linked list; NULL: there is none */
+    uint64_t clock;           /* counts the uses of kept views; orders them by last use */
+    void (*tell)(void *listener, const specdec__kv_news *news); /* called with each change of a view; NULL: no
+                                                                   listener */
     void *listener;
 } specdec__kv;
 
-#define SPECDEC__BEHIND 256 /* keys behind a window that stay, so that a text can be rewound a little */
+/* Keys older than a window that are kept, so that a sequence can be truncated by a few tokens. */
+#define SPECDEC__BEHIND 256
 
+/* Returns the number of a storage type by name, SPECDEC__KV_...; -1: there is no such type. */
 static int specdec__kv_find_type(const char *name)
 {
     int i;
@@ -38491,6 +38630,7 @@ static int specdec__kv_find_type(const char *name)
 }
 
 SPECDEC__FOR_SIZE
+/* Takes memory for `count` pages from an arena; all are free. */
 static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena *arena)
 {
     int i;
@@ -38504,22 +38644,22 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
         pages->free[pages->free_count++] = count - 1 - i;
 }
 
-/* How many views of how many keys there is to be room for. */
+/* What the cache and a context must have room for. */
 typedef struct specdec__room {
-    int views;
-    int length; /* keys of a view, at most */
-    int keys;   /* of all views, at most */
-    int most;   /* nodes of a step */
-    int nodes;  /* that all views together have slots for behind their keys, at most */
-    int kept;   /* kept views, beside them, which have no room of their own */
-    int tree;   /* nodes of a view that are not certain to be committed, at most */
-    int every;  /* tokens between two checkpoints of a state; 0: as is good */
+    int views;  /* live views */
+    int length; /* keys of one view, at most */
+    int keys;   /* keys of all views together, at most */
+    int most;   /* nodes of one step, at most */
+    int nodes;  /* slots that all views together reserve for nodes, at most */
+    int kept;   /* kept views; they have no pages of their own */
+    int tree;   /* nodes of one view whose commitment is uncertain, at most */
+    int every;  /* tokens between two checkpoints of a recurrent state; 0: a default */
 } specdec__room;
 
-/* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
-   of one that returns the pages behind its window the first, too: a view of k keys and nodes takes (k + 63) / 64 pages,
-   (k + 126) / 64 where it may begin anywhere. The floors of these quotients add up to no more than the floor of their
-   sum. A window never needs more than all keys do. */
+/* Returns how many pages a span needs so that every view finds room for all its keys and nodes. The last page of a view
+   may be partly used; in a span with a window, so may the first. A view of k keys and nodes takes at most (k + 63) / 64
+   pages, or (k + 126) / 64 where its first key may have any slot. The floors of these quotients add up to no more than
+   the floor of their sum. A window needs no more pages than a span that sees all keys. */
 static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
 {
     const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
@@ -38530,7 +38670,7 @@ static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *r
     return (int)((keys + room->nodes) / SPECDEC__KEYS);
 }
 
-/* How much room a layer of this shape needs in a page. */
+/* Returns the layout of a layer of this shape: sizes of a key and a value, and the bytes they take in a page. */
 static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *shape)
 {
     const specdec__kv_type *t = &specdec__kv_types[type];
@@ -38551,7 +38691,8 @@ static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *sh
     return l;
 }
 
-/* Lays out the pages: the layers of a span lie one behind the other in each of its pages. */
+/* Computes the layout of all layers and the bytes of a page for each span. In a page, the layers of its span are
+   contiguous. */
 static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *model, specdec__arena *arena)
 {
     int i;
@@ -38576,6 +38717,7 @@ static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *mode
     }
 }
 
+/* Makes an empty cache for a model, with memory from an arena for all views, nodes and states that `room` asks for. */
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
                              specdec__arena *arena)
 {
@@ -38600,8 +38742,8 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
     specdec__states_init(&kv->states, &model->mixing, room->views, room->length, room->every, arena);
 }
 
-/* The pages of another model's cache, for a model whose layers all read keys of that one: those with a window the keys
-   of its last layer but one, the others those of its last. */
+/* Gives a model without keys of its own (an assistant) the cache of the target. Its layers with a window read the keys
+   of the target's last layer but one, the other layers those of the target's last layer. */
 static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
                              specdec__arena *arena)
 {
@@ -38622,7 +38764,7 @@ static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const sp
     }
 }
 
-/* All its pages, and states. */
+/* Returns the bytes of all pages and all recurrent states. */
 static size_t specdec__kv_bytes(const specdec__kv *kv)
 {
     size_t bytes = (size_t)kv->states.count * kv->states.bytes;
@@ -38633,7 +38775,7 @@ static size_t specdec__kv_bytes(const specdec__kv *kv)
     return bytes;
 }
 
-/* The keys of a layer's head in a page; its values lie key_bytes behind them. */
+/* Returns the address of the keys of one layer and head in a page. The values lie key_bytes behind them. */
 SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, const specdec__kv_layer *layer, int page,
                                                 int head)
 {
@@ -38642,7 +38784,8 @@ SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, const spe
     return pages->memory + (size_t)page * pages->bytes + layer->at + (size_t)head * layer->head_bytes;
 }
 
-/* Tells who listens what was done to a view. */
+/* Notifies the listener, if there is one, of a change of a view. The meaning of a and b depends on the kind: see
+   SPECDEC__KV_RESERVE. */
 SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
                                       int a, int b, const int *path)
 {
@@ -38659,7 +38802,7 @@ SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__
     kv->tell(kv->listener, &news);
 }
 
-/* A view gets a part in a page (by 1), or has none any more (by -1). A page that no view has a part in is free. */
+/* Adds a view to the holders of a page (by = 1), or removes it (by = -1). A page without holders becomes free. */
 static void specdec__pages_part(specdec__pages *pages, int page, const specdec__view *view, int by)
 {
     pages->idle -= pages->kept[page] && pages->kept[page] == pages->views[page];
@@ -38670,7 +38813,8 @@ static void specdec__pages_part(specdec__pages *pages, int page, const specdec__
         pages->free[pages->free_count++] = page;
 }
 
-/* tree: nodes that are not certain to be committed. */
+/* Makes an empty view with room for `capacity` segments in each span, and for the recurrent inputs of `tree` uncertain
+   nodes. */
 static void specdec__view_init(specdec__view *view, const specdec__kv *kv, int capacity, int tree,
                                specdec__arena *arena)
 {
@@ -38683,7 +38827,7 @@ static void specdec__view_init(specdec__view *view, const specdec__kv *kv, int c
     specdec__state_init(&view->state, &kv->states, tree, arena);
 }
 
-/* A view becomes one of the kept views of a cache, which is not counted only. */
+/* Adds a view to the cache's list of kept views. Not for an arena that only counts. */
 static void specdec__kv_add_kept(specdec__kv *kv, specdec__view *view)
 {
     view->kept = 1;
@@ -38699,8 +38843,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Works out which slots can be reserved in the pages of the last segments. Only when a view itself has changed: what
-   other views do to these pages must not move the nodes that are reserved. */
+/* Computes `room` of the last segments: how many free slots of their pages this view may reserve. Called only when this
+   view has changed: what other views do to these pages must not move the nodes that are reserved. */
 static void specdec__view_settle(specdec__view *view, const specdec__kv *kv)
 {
     const int used = view->length % SPECDEC__KEYS;
@@ -38716,7 +38860,7 @@ static void specdec__view_settle(specdec__view *view, const specdec__kv *kv)
     }
 }
 
-/* The slot (page * 64 + place) of reserved node i. */
+/* Returns the slot (page * 64 + index in the page) that is reserved for node i. */
 static int specdec__view_reserved_slot(const specdec__view *view, int span, int i)
 {
     const specdec__segments *s = &view->span[span];
@@ -38727,7 +38871,8 @@ static int specdec__view_reserved_slot(const specdec__view *view, int span, int 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
 
-/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
+/* Whether a view still holds all keys of logical positions [from, end) that a token at position `end` attends to in a
+   span. */
 static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__segments *s = &view->span[span];
@@ -38740,7 +38885,7 @@ static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv,
     return at >= end || !kv->span[span].count;
 }
 
-/* The same for all spans, from the first key on. */
+/* Whether a view still holds, in every span, all of its first `end` keys that a token at position `end` attends to. */
 static int specdec__view_holds_all(const specdec__view *view, const specdec__kv *kv, int end)
 {
     int span, holds = 1;
@@ -38750,16 +38895,16 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
     return holds;
 }
 
-/* How many of the first `end` keys of a view can stay when it is cut there: those up to a checkpoint, where it has
-   states; none where a window would reach pages that were given back. */
+/* Returns to how many of its first `end` keys a view can be cut: with recurrent layers, up to the last checkpoint; 0
+   where a window would reach pages that were freed. */
 static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
 {
     end = specdec__states_are(&kv->states) ? specdec__state_reach(&view->state, end) : end;
     return specdec__view_holds_all(view, kv, end) ? end : 0;
 }
 
-/* Cuts a view without reserved slots to its first length keys, or as many as specdec__view_reach says, and gives back
-   pages that no view has a part in any more. */
+/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_reach returns, and
+   frees the pages that no view holds any more. */
 static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
@@ -38785,8 +38930,9 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
     view->shared = specdec__min_int(view->shared, length);
 }
 
-/* The kept view that goes first: the one not used for longest of those that nobody has shared, if these are a quarter
-   or more; else of all. Views that were shared are not pushed out by many that will never be. NULL: all are empty. */
+/* Returns the kept view to evict first: the least recently used one. If a quarter or more of the kept views were never
+   shared, only these are considered, so that many such views do not evict those that were shared. NULL: all kept views
+   are empty. */
 static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
 {
     specdec__view *view, *oldest = NULL;
@@ -38802,8 +38948,8 @@ static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
     return oldest;
 }
 
-/* Kept views give up some keys: first those behind what others have shared, then all of the oldest. Returns 0 when
-   there are none left. */
+/* Evicts keys of kept views: first the keys of one view behind its shared ones, if they are 64 or more; else all keys
+   of the view that specdec__kv_oldest returns. Returns 0 when kept views have no keys left. */
 static int specdec__kv_give_up(specdec__kv *kv)
 {
     specdec__view *view;
@@ -38819,7 +38965,8 @@ static int specdec__kv_give_up(specdec__kv *kv)
     return view != NULL;
 }
 
-/* A slot for a state, named once; kept views may have to give it up. -1: there is none. */
+/* Takes a slot for a recurrent state, with one reference; evicts kept views if there is no free one. Returns -1 if
+   there is still none. */
 static int specdec__kv_take_state(specdec__kv *kv)
 {
     specdec__view *oldest;
@@ -38830,7 +38977,8 @@ static int specdec__kv_take_state(specdec__kv *kv)
     return slot;
 }
 
-/* Hands out a page of a span to one view; -1: none is left, and kept views have none to give up. */
+/* Takes a page of a span, with one view as its holder; evicts kept views if there is no free page. Returns -1 if there
+   is still none. */
 static int specdec__pages_take(specdec__kv *kv, int span)
 {
     specdec__pages *pages = &kv->span[span];
@@ -38846,8 +38994,8 @@ static int specdec__pages_take(specdec__kv *kv, int span)
     return page;
 }
 
-/* A view that wants to go on within its last page, of which other views have a part, gets a copy of its own. Returns 0
-   when pages run out. */
+/* Copies the last page of a view in a span if other views hold it, too, as the view is to reserve slots in it (copy on
+   write). Returns 0 when pages run out. */
 static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
 {
     specdec__pages *pages = &kv->span[span];
@@ -38875,7 +39023,7 @@ static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
     return 1;
 }
 
-/* Slots that are reserved: nodes 0 to this - 1 have theirs. */
+/* Returns how many nodes, from node 0 on, have reserved slots in every span. */
 static int specdec__view_reserved(const specdec__view *view, const specdec__kv *kv)
 {
     int span, least = 1 << 30;
@@ -38890,7 +39038,7 @@ static int specdec__view_reserved(const specdec__view *view, const specdec__kv *
     return least;
 }
 
-/* Makes room for n nodes behind the committed tokens. Returns 0 when pages run out. */
+/* Reserves slots for n nodes behind the committed keys, in every span. Returns 0 when pages run out. */
 static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
 {
     int span;
@@ -38918,7 +39066,8 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
     return 1;
 }
 
-/* The same. Those who listen hear of it when it has changed something. */
+/* Reserves slots for n nodes as specdec__view_extend does, and notifies the listener if anything has changed. Returns 0
+   when pages run out. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
     const int before = SPECDEC__PIPE && kv->tell ? specdec__view_reserved(view, kv) : 0;
@@ -38929,13 +39078,14 @@ static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
     return enough;
 }
 
-/* Where the block of 32 dimensions from d on of an 8-bit key begins: 16 scales, then codes (8, 16 keys, 4). */
+/* Returns the offset of a block of an 8-bit key, dimensions d to d + 31, among the keys of a head in a page. A block is
+   16 scales, then codes (8, 16 keys, 4). */
 SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv_layer *layer, int slot, int d)
 {
     return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (layer->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
 }
 
-/* Where dimension d of an 8-bit value stands in its half of a page. */
+/* Returns the offset of the code of dimension d of an 8-bit value, from the first value of a head in a page. */
 SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
 {
     const int place = slot % SPECDEC__KEYS;
@@ -38944,7 +39094,8 @@ SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
            (size_t)(d % SPECDEC__ROWS * 4 + place % 4);
 }
 
-/* Copies an 8-bit key and value to another place; both from the keys of a page and head on. */
+/* Copies an 8-bit key and its value from slot a of one page to slot b of another. from, to: the keys of one layer and
+   head in these pages. */
 static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigned char *from, int a, unsigned char *to,
                                    int b)
 {
@@ -38968,8 +39119,8 @@ static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigne
     }
 }
 
-/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another; type: of
-   the cache. */
+/* Copies the keys and values in slots [a, a + count) of one page to slots [b, b + count) of another. from, to: the keys
+   of one layer and head in these pages. type: the type of the cache. */
 static void specdec__kv_copy_run(int type, const specdec__kv_layer *layer, const unsigned char *from, int a,
                                  unsigned char *to, int b, int count)
 {
@@ -38988,7 +39139,8 @@ static void specdec__kv_copy_run(int type, const specdec__kv_layer *layer, const
         memcpy(to + (d * SPECDEC__KEYS + own) * size, from + (d * SPECDEC__KEYS + old) * size, n * size);
 }
 
-/* Copies one slot to another, all layers and heads of a span: a key and a value. */
+/* Copies the keys and values of one slot to another, for all layers and heads of a span. Slots are page * 64 + index in
+   the page. */
 static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 {
     int layer, head;
@@ -39002,7 +39154,8 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
     }
 }
 
-/* Returns the pages that no later query's window reaches, but for a few. */
+/* Frees the pages of a span that the window of no later query reaches, except for the SPECDEC__BEHIND keys behind
+   it. */
 static void specdec__view_release(specdec__view *view, specdec__pages *pages, specdec__segments *s)
 {
     const int first = pages->window ? view->length + 1 - pages->window - SPECDEC__BEHIND : 0;
@@ -39015,7 +39168,7 @@ static void specdec__view_release(specdec__view *view, specdec__pages *pages, sp
     s->count -= gone;
 }
 
-/* Returns the spare pages. */
+/* Frees all reserved slots of a view: its spare pages, and the recurrent inputs of its nodes. */
 static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
 {
     int span, had = 0;
@@ -39032,9 +39185,9 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
 
-/* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens, and the next `stay` of path as nodes
-   from 0 on; with stay = -1 all behind them keep their slots. Also where another view has come to share the last page:
-   that one sees what is committed, and goes on in a copy. */
+/* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens. The next `stay` entries of path stay
+   reserved and become nodes 0, 1, ...; with stay = -1 all later nodes stay. Another view may share the last page by
+   now: it sees the committed keys, and copies the page before it reserves slots in it. */
 static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
@@ -39072,12 +39225,14 @@ static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *
     specdec__kv_tell(kv, SPECDEC__KV_COMMIT, view, NULL, count, stay, path);
 }
 
+/* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens; the slots of all other nodes are
+   free. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
     specdec__view_keep(view, kv, path, count, 0);
 }
 
-/* Forgets all tokens from logical position length on, as specdec__view_cut does, and what is reserved. */
+/* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
     specdec__view_unreserve(view, kv);
@@ -39086,17 +39241,17 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
     specdec__view_settle(view, kv);
 }
 
-/* A view was made or used now; others have shared `shared` of its keys. */
+/* Records that a view was made or used now, and that live views have shared its first `shared` keys. */
 static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared)
 {
     view->used = ++kv->clock;
     view->shared = specdec__max_int(view->shared, view->kept ? shared : 0);
 }
 
-/* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
-   pages. Of a view with states it is as many keys, from the first one on, as the other one still has states of. Returns
-   0 when there is no room for so many segments, or when pages that a window would reach have been returned; what was
-   put stays until the view is truncated. */
+/* Appends the keys [from, from + count) of another view to a view without copying: both views hold the pages. With
+   recurrent layers, `from` must be 0, and only as many keys are shared as the other view has a state for. Returns 0
+   when there is no room for the segments, or when the other view has freed pages that a window would reach; the keys
+   appended so far stay until the view is truncated. */
 static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     int end, span, i;
@@ -39140,7 +39295,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
 }
 SPECDEC__FOR_SPEED
 
-/* The last segment that starts at or before a logical position. */
+/* Returns the last segment that starts at or before a logical position. */
 static const specdec__segment *specdec__view_segment(const specdec__segments *segments, int position)
 {
     int low = 0, high = segments->count - 1;
@@ -39156,7 +39311,8 @@ static const specdec__segment *specdec__view_segment(const specdec__segments *se
     return &segments->at[low];
 }
 
-/* The page that has logical positions [from, from + count), all committed, position p in slot p % 64; -1: none. */
+/* Returns the page that holds the committed logical positions [from, from + count), each position p in slot p % 64; -1:
+   no page does. */
 static int specdec__view_page(const specdec__segments *segments, int from, int count)
 {
     const specdec__segment *s = specdec__view_segment(segments, from);
@@ -39164,7 +39320,8 @@ static int specdec__view_page(const specdec__segments *segments, int from, int c
     return from + count <= s->start + s->length && (s->from - s->start) % SPECDEC__KEYS == 0 ? s->page : -1;
 }
 
-/* The slots of logical positions [from, from + count), all committed. */
+/* Writes the slots (page * 64 + index in the page) of the committed logical positions [from, from + count) to slots
+   (count). */
 static void specdec__view_slots(const specdec__segments *segments, int from, int count, int *slots)
 {
     const specdec__segment *s = specdec__view_segment(segments, from);
@@ -39179,18 +39336,19 @@ static void specdec__view_slots(const specdec__segments *segments, int from, int
 }
 
 /* =====================================================================================================================
- * >>cache/bytes: keys and values as bytes of a file.
+ * >>cache/bytes: how keys, values and recurrent states are stored in the cache, and copied to and from a file.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* A place in a file, to which keys and values go, or with `loads` from which they come. */
+/* A position in a saved file, and the direction of the copy: into the cache (a load) or into the file (a save). */
 typedef struct specdec__kv_file {
-    unsigned char *at; /* only read where they are loaded */
-    int loads;
+    unsigned char *at; /* the next byte of the file; a load only reads it */
+    int loads;         /* 1: bytes go from the file into the cache; 0: from the cache into the file */
 } specdec__kv_file;
 
-/* Moves count units of 1, 2 or 4 bytes, which lie side by side in the file and step bytes apart in a page. */
+/* Copies `count` units of 1, 2 or 4 bytes between a file and a page of the cache. Units are contiguous in the file, and
+   `step` bytes apart in the page. */
 static void specdec__kv_move(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
 {
     if (file->loads)
@@ -39200,7 +39358,8 @@ static void specdec__kv_move(specdec__kv_file *file, int unit, int count, unsign
     file->at += (size_t)unit * (size_t)count;
 }
 
-/* The same with floats, which are the machine's own in a page and little-endian in the file. */
+/* Copies `count` floats between a file, where they are contiguous and little-endian, and a page of the cache, where
+   they are `step` bytes apart and in the machine's byte order. */
 static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
 {
     uint32_t bits;
@@ -39216,7 +39375,8 @@ static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned 
     }
 }
 
-/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. type: of the cache. */
+/* Copies one key and its value between a file and slot `at` of a page. k: the page's keys for one layer and head. type:
+   the type of the cache, SPECDEC__KV_... */
 static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
                                   specdec__kv_file *file)
 {
@@ -39247,14 +39407,14 @@ static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsi
     }
 }
 
-/* Bytes that the keys and values of so many positions of a span take in a file. */
+/* Returns the bytes that the keys and values of `count` positions take in a file, for the layers of one span. */
 static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
 {
     return specdec__size_multiply(kv->span[span].bytes / SPECDEC__KEYS, (size_t)count);
 }
 
-/* Moves the keys and values of logical positions [from, end), which the view has: 64 positions at a time, of these
-   layer by layer, of these head by head. */
+/* Copies the keys and values of logical positions [from, end) of a view between the cache and a file. The file's order:
+   64 positions at a time; for these layer by layer; within a layer head by head. */
 static void specdec__view_move(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
                                specdec__kv_file *file)
 {
@@ -39274,13 +39434,15 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
     }
 }
 
-/* Bytes that a state takes in a file. */
+/* Returns the bytes that a recurrent state takes in a file: the bytes of its slot, with one of the two windows per
+   layer. */
 static size_t specdec__state_file_bytes(const specdec__states *s)
 {
     return s->bytes - specdec__mixing_window(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
 }
 
-/* Moves the state in a slot: of each layer the window of its convolution, then the matrices of its heads. */
+/* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
+   the matrices of its heads. */
 static void specdec__state_move_slot(const specdec__states *s, int slot, specdec__kv_file *file)
 {
     const size_t window = specdec__mixing_window(&s->mixing), layer = specdec__state_layer(&s->mixing);
@@ -39295,8 +39457,8 @@ static void specdec__state_move_slot(const specdec__states *s, int slot, specdec
     }
 }
 
-/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has, as kept ones
-   do. */
+/* Whether a span has enough pages for logical positions [from, end) of a view. Free pages count, and so do pages that
+   only kept views or this view hold, as these would be freed. */
 static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__pages *pages = &kv->span[span];
@@ -39309,7 +39471,8 @@ static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, 
     return !pages->count || (needed <= room && needed <= view->capacity);
 }
 
-/* An empty view gets slots for logical positions [from, end) of a span; there are pages for them. */
+/* Gives an empty view slots for logical positions [from, end) of a span. The caller has checked with specdec__view_fits
+   that there are enough pages. */
 static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, int from, int end)
 {
     specdec__segments *s = &view->span[span];
@@ -39326,7 +39489,8 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
 
 SPECDEC__FOR_SPEED
 
-/* Stores a key and a value as codes: see specdec__kv_store. */
+/* Quantises one key and one value to 8-bit codes and stores them in slot `at` of a page; arguments as for
+   specdec__kv_store. */
 static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
                                     int at, const float *key, const float *value, int8_t *codes)
 {
@@ -39348,8 +39512,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
     }
 }
 
-/* Stores one key (dim floats, rotated, padded with zeros) at k of a page of a cache of this type, and one value
-   (value_dim, padded) key_bytes behind, at place `at`. codes: room for (value_dim). */
+/* Stores one key and one value in slot `at` of a page. k: the page's keys for one layer and head; its values lie
+   key_bytes behind them. key (dim): rotated and padded with zeros. value (value_dim): padded with zeros. codes
+   (value_dim): a buffer. type: the type of the cache, SPECDEC__KV_... */
 static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
                               unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
 {
@@ -39376,8 +39541,8 @@ static void specdec__kv_store(int type, const specdec__kv_layer *layer, const sp
     }
 }
 
-/* Keys (dim, 64) of a page that are no tiles as floats, at least those in the first `slots`: in place for f32, else
-   converted into buffer. type: of the cache. */
+/* Returns the keys (dim, 64) of a page of an f32 or f16 cache as floats, valid at least for the first `slots` slots: in
+   place for f32, converted into `buffer` for f16. page: the page's keys for one layer and head. */
 static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer *layer,
                                                const specdec__kernels *kernels, const unsigned char *half, int slots,
                                                float *buffer)
@@ -39396,7 +39561,8 @@ static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer
     return buffer;
 }
 
-/* The same for values (64, value_dim). */
+/* Returns the values (64, value_dim) of a page of an f32 or f16 cache as floats, valid at least for the first `slots`
+   slots: in place for f32, converted into `buffer` for f16. page: the page's values for one layer and head. */
 static const float *specdec__kv_values_as_floats(int type, const specdec__kv_layer *layer,
                                                  const specdec__kernels *kernels, const unsigned char *half, int slots,
                                                  float *buffer)
@@ -39408,219 +39574,257 @@ static const float *specdec__kv_values_as_floats(int type, const specdec__kv_lay
 }
 
 /* =====================================================================================================================
- * >>forward/context: what a forward pass works with: its batch, buffers and caches. It knows no speculation: nodes in,
- *     rows of logits out.
+ * >>forward/context: a forward pass: its batch of nodes, buffers, cache and hooks. It knows no speculation: nodes go
+ *     in, rows of logits come out.
  * ================================================================================================================== */
 
-#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
-#define SPECDEC__SCORES 65  /* columns with room for their scores of a tile: one more, as 4096 bytes apart are slow */
-#define SPECDEC__TAPS 5     /* readers of the states of a step: a caller, and drafters */
-#define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
+#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; a wider step takes several passes */
+#define SPECDEC__SCORES 65  /* columns for whose scores of a tile there is memory: 64 would be 4096 bytes, and rows that
+                               far apart share a cache set */
+#define SPECDEC__TAPS 5     /* readers of hidden states in one step: a caller, and drafters */
+#define SPECDEC__STRETCH 8  /* blocks in a stretch of keys, over which sums are separate until they are merged: 512
+                               keys */
 
-/* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
-   view has changed: only their keys and values are looked at. */
+/* The nodes of a step, parents before children. The first `done` nodes were run by an earlier step, since when no view
+   has changed: only their keys and values are read. */
 typedef struct specdec__batch {
-    int n, done;
+    int n, done;                   /* all nodes; nodes that an earlier step has run */
     const int32_t *tokens;         /* (n) */
-    const int32_t *parents;        /* (n): an earlier node of the same view, or -1: the view's end */
+    const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
     specdec__view *const *views;   /* (n) */
-    const unsigned char *wanted;   /* (n): rows of logits to compute; NULL: all that are run */
-    const unsigned char *certain;  /* (n): of a view the first ones, a chain, which is to be committed whole if the step
-                                      succeeds; only recurrent layers ask. NULL: none are */
+    const unsigned char *wanted;   /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
+                                      run */
+    const unsigned char *certain;  /* (n) 1: certain to be committed if the step succeeds, as the tokens of a prompt:
+                                      the first nodes of a view, each the parent of the next; read by recurrent layers
+                                      only. NULL: none is */
 } specdec__batch;
 
-/* States that a step hands out: layers[i], the residual stream after so many layers; or SPECDEC_STATE_FINAL. */
+/* Hidden states that a step copies for one reader. layers[i]: the residual stream before layer number layers[i]; or
+   SPECDEC_STATE_FINAL. */
 typedef struct specdec__taps {
     const int *layers; /* (count) */
     int count;
-    int first;         /* the first of the nodes that are run whose states are wanted */
-    float *out;        /* (wanted nodes, count, embedding); NULL: none are */
+    int first;         /* the first of the step's nodes whose states are copied */
+    float *out;        /* (nodes from `first` on, count, embedding); NULL: no states are copied */
 } specdec__taps;
 
-/* Buffers of one thread. */
+/* Buffers of one thread. dim: the largest padded size of a head. */
 typedef struct specdec__scratch {
     specdec__panel *panel;     /* (2) */
-    unsigned char *tile;       /* (2): 16 rows x 256 values, repacked when weights stay in the file */
-    float *sums;               /* (2, 64 columns, 16 rows) */
-    float *keys, *values;      /* two pages as floats, unless they are tiles: (2, dim, 64) and (2, 64, dim) */
-    int page[2], slots[2];     /* which pages of the unit at work those are, as many of their slots; -1: none */
-    float *gathered;           /* (64, dim): values of a block that lies in several pages; NULL where they are tiles */
-    unsigned char *page_codes; /* such a block of a head as a page would hold it, where they are tiles; else NULL */
-    float *queries;            /* (4, dim) */
-    float *scores;             /* (4, 64) or, where keys are tiles, (4, SPECDEC__SCORES, 16) */
-    unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
-    float *out;                /* (dim): a value, padded with zeros */
-    float *inputs;             /* (layers * width): a row of embeddings for layers */
-    float *partner;            /* (dim) */
-    float *states;             /* copies of the matrix of a recurrent layer's head, for branches of trees */
-    uint64_t state_read, state_written; /* bytes of states and of inputs, in this step */
-    int half;                  /* what it is at work on: 2 * layer, + 1: its feed-forward network; -1: embeddings */
+    unsigned char *tile;       /* (2, 16 rows x 256 values) tiles that are repacked as they are needed, where weights
+                                  stay in the file */
+    float *sums;               /* (2, 64 columns, 16 rows) products of two tiles */
+    float *keys, *values;      /* two pages of one head as floats: (2, dim, 64) and (2, 64, dim); NULL where the cache
+                                  has 8-bit codes */
+    int page[2], slots[2];     /* which pages `keys` and `values` hold for the current unit, and how many of their
+                                  slots; -1: none */
+    float *gathered;           /* (64, dim) values of a block whose slots are in several pages; NULL where the cache has
+                                  8-bit codes */
+    unsigned char *page_codes; /* keys and values of such a block, as a page would hold them; NULL unless the cache has
+                                  8-bit codes */
+    float *queries;            /* (4, dim) queries that are made contiguous; or one key */
+    float *scores;             /* (4, 64) or, where the cache has 8-bit codes, (4 tiles, SPECDEC__SCORES, 16 keys) */
+    unsigned char *codes;      /* (64 queries, 64 keys) quantised weights of values, where the cache has 8-bit codes; or
+                                  (dim) a quantised value */
+    float *out;                /* (dim) a key or value, padded with zeros */
+    float *inputs;             /* (layers * width) a token's row of the embeddings for layers */
+    float *partner;            /* (dim) for RoPE: each dimension's partner in its pair */
+    float *states;             /* (copies, rows, values) copies of the state matrix of a head, for branches of a tree */
+    uint64_t state_read, state_written; /* bytes of states and their inputs that this step has read, written */
+    int half;                  /* the half of a layer at work: 2 * layer: attention; 2 * layer + 1: feed-forward
+                                  network; -1: embeddings */
 } specdec__scratch;
 
-/* At most SPECDEC__COLUMNS columns that go through one expert. */
+/* Columns [column, column + count), at most SPECDEC__COLUMNS, that one expert multiplies. */
 typedef struct specdec__job {
     int expert, column, count;
 } specdec__job;
 
-/* Which experts the rows of a step go through. Each row is a column for each of its experts; those of an expert lie
-   side by side. */
+/* The experts of each row of a step (mixture of experts). There is a column for each pair of a row and one of its
+   experts; the columns of an expert are contiguous. */
 typedef struct specdec__routes {
-    int *expert;       /* (n, chosen): of a row, best first */
-    float *share;      /* (n, chosen): what they count for */
-    int *column;       /* (n, chosen): where they are */
-    int *row;          /* (n * chosen): whose a column is */
-    int *begin;        /* (experts + 1): the columns of an expert */
-    specdec__job *job; /* (n * chosen) */
-    int jobs;
+    int *expert;       /* (n, chosen) experts of each row, best first */
+    float *share;      /* (n, chosen) weights of their outputs */
+    int *column;       /* (n, chosen) column of each pair of row and expert */
+    int *row;          /* (n * chosen) row of each column */
+    int *begin;        /* (experts + 1) first column of each expert */
+    specdec__job *job; /* (jobs) */
+    int jobs;          /* columns of all experts, in jobs of at most SPECDEC__COLUMNS */
 } specdec__routes;
 
 struct specdec__context;
 
-/* What is called in each step of a model that is a part of one. */
+/* Functions that a cluster hooks into each step of a rank's part of a model. */
 typedef struct specdec__forward_hooks {
-    void (*between)(struct specdec__context *c); /* before each layer */
-    /* Before a batch that is prepared changes any state; its error is that of the step. NULL: nothing. */
+    void (*between)(struct specdec__context *c); /* called before each layer */
+    /* Called once a batch is checked, before it changes any recurrent state. Its error is the step's error. NULL:
+       none. */
     specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
-    /* Runs the layers behind the last one, and hands out the rows of the batch; or, where that has ended early with a
-       result, lets those behind know, and returns that. NULL: nobody does. */
+    /* Called behind the last layer of this part with the step's result so far. If that is OK, it runs the layers of
+       later ranks and fetches the rows of the batch; else it informs the later ranks and returns the result. NULL:
+       none. */
     specdec_result (*beyond)(struct specdec__context *c, specdec_result result, specdec_error *error);
 } specdec__forward_hooks;
 
-/* A row of a step of recurrent layers: a token that waits to be applied to the state, or a node. */
+/* A row that recurrent layers process in a step: a waiting token, or a node. */
 typedef struct specdec__mix_row {
-    int node;           /* row of the buffers; -1: it was run by an earlier step */
-    int place;          /* of what is kept of it; -1: nothing */
-    int before;         /* the row before it; -1: the state */
-    int child, sibling; /* of nodes that are not certain */
-    int weight;         /* nodes that are run, among it and those behind it */
+    int node;           /* row of the step's buffers; -1: the token was run by an earlier step */
+    int place;          /* entry of the view's stored inputs (specdec__state_inputs); -1: its inputs are not stored */
+    int before;         /* the row of the previous token or parent node; -1: the view's current state */
+    int child, sibling; /* first child and next sibling of an uncertain node; -1: none */
+    int weight;         /* nodes in its subtree that are run, itself included */
 } specdec__mix_row;
 
-/* A row is applied to copy `to` of the state, which is first made of copy `from`; -1: of the state. */
+/* One step of the walk through a tree: copy `to` of the state is overwritten by copy `from` (-1: by the state itself),
+   then a row is applied to it. */
 typedef struct specdec__mix_step {
     int row, from, to;
 } specdec__mix_step;
 
-/* What a step does with the states of a view. */
+/* The rows of one view in a step of recurrent layers, and what happens to the view's state. */
 typedef struct specdec__mix_part {
     specdec__view *view;
-    int from, to;         /* slots of the state that is read, -1: zeros, and written, -1: none is */
-    int first;            /* of its rows */
-    int waiting, certain; /* rows: first those that wait, then the certain ones, to which `base` is the last */
-    int base;
-    int walk, walks;      /* steps through the others */
+    int from, to;         /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
+    int first;            /* the view's first row */
+    int waiting, certain; /* its first rows are waiting tokens, the next ones certain nodes */
+    int base;             /* the last of these rows, whose state all other rows follow; first - 1: there is none */
+    int walk, walks;      /* first step, and number of steps, of the walk through the uncertain nodes */
 } specdec__mix_part;
 
-/* The rows of a step of recurrent layers, and buffers. */
+/* The rows of a step of recurrent layers, by view, and the buffers of these layers. */
 typedef struct specdec__mixes {
     specdec__mix_row *row;         /* (rows) */
-    specdec__mix_step *step, *stack;
-    specdec__mix_part *part;       /* (parts) */
+    specdec__mix_step *step, *stack; /* (steps) walks through the trees of all parts; (most) a buffer for making them */
+    specdec__mix_part *part;       /* (parts) one for each view */
     int rows, steps, parts;
-    int room;                      /* for rows */
-    unsigned char *done;           /* (layers, parts, heads + 1): what a layer's step has done: see forward_mix */
-    int *of;                       /* (most): the row of a node */
-    int raw_stride, made_stride, inner;
-    float *raw;                    /* (n, raw_stride): what the first matrices make */
-    float *made;                   /* (rows, made_stride): after the convolution; then decays and rates of heads */
-    float *zeros;                  /* (channels) */
-    float *unit;                   /* (2, rows of a head): weights by which a norm makes queries and keys of length 1 */
-    float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
+    int room;                      /* rows that there is memory for */
+    unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
+                                      specdec__forward_mix */
+    int *of;                       /* (most) row of each node */
+    int raw_stride, made_stride, inner; /* floats between rows of raw, of made, of a layer's output in h */
+    float *raw;                    /* (n, raw_stride) outputs of a layer's input matrices */
+    float *made;                   /* (rows, made_stride) outputs of the convolution; then the decay and the rate of
+                                      each head */
+    float *zeros;                  /* (channels) zeros: inputs before the first token */
+    float *unit;                   /* (2, rows) weights of the RMS norms of queries, then keys, of a head: scaled to
+                                      length 1 / root(rows), and 1 */
+    float *beside;                 /* (most, e) x plus the output of a recurrent layer, where the same layer also
+                                      attends; else NULL */
 } specdec__mixes;
 
-/* What a step makes of rows of logits: the logits; bounds of them (see >>forward/screen); nothing, as no row will be
-   looked at. */
+/* What a step computes for its wanted rows: logits; upper bounds of logits (>>forward/screen); nothing, as no row will
+   be read. */
 enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
 
+/* Whether and how steps screen the output matrix (>>forward/screen), and statistics of it. */
 typedef struct specdec__screen {
-    int asked;       /* the least that will do for whoever reads the rows of the steps to come */
-    int bounds;      /* what the last step made: 0: logits */
-    float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
-    int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
-    uint64_t rows, read, whole; /* as in specdec_info */
+    int asked;       /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
+                        rows need */
+    int bounds;      /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
+    float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
+                        by */
+    int pause, left; /* steps without screening after a step whose bounds excluded too few rows; how many of them are
+                        left */
+    uint64_t rows, read, whole; /* statistics: see specdec_info */
     int64_t saved;
 } specdec__screen;
 
-/* A model with its KV cache and everything a step needs. */
+/* A model with its cache and all buffers of a step. Buffers have rows for `most` nodes; e is the stride of rows of the
+   embedding's width. */
 typedef struct specdec__context {
     const specdec__model *model;
     const specdec__kernels *kernels;
     specdec__pool *pool;
-    int threads;               /* of the pool's, as many as help */
-    int checks;                /* values that are no numbers are noted; those of a draft model only cost time */
-    int unsound;               /* whether any row of the step under way has such a value; then */
-    int *wrong;                /* (most) by row: the half (see specdec__scratch) where that began, + 2; where it is a
-                                  key or value that the cache cannot hold, the same below 0; 0: all are numbers */
-    /* the step under way */
+    int threads;               /* threads of the pool that take part */
+    int checks;                /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
+                                  change the text */
+    int unsound;               /* 1: some row of the step has such a value: see `wrong` */
+    int *wrong;                /* (most) by row: 2 + the half of a layer (see specdec__scratch) whose values were the
+                                  first that are not finite; negative: a key or value there was too large for the cache;
+                                  0: all values are sound */
+    /* the current step: */
     const specdec__batch *batch;
-    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
-    /* for all steps */
+    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
+                                  rows have logits */
+    /* for all steps: */
     int most;                  /* nodes of a step, at most */
     int most_rows;             /* rows of logits of a step, at most */
-    int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
+    int room_for_sums;         /* pairs of query and stretch whose sums there is memory for: see
+                                  specdec__forward_stretches */
     specdec__scratch *scratch; /* (threads) */
-    const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
-    int e;                     /* stride of rows of an embedding's width: see specdec__forward_stride; below, q, k, v
-                                  and ff are those of the widest layer */
+    const specdec__matrix *embedding, *output; /* the model's, or those of the model that lends them (the target) */
+    int e;                     /* floats between rows of the embedding's width: see specdec__forward_stride; in shapes
+                                  below, q, k, v and ff are such strides for the widest layer */
     float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)): what the
-                                  next matrix reads; while a layer attends, gates of its heads; after a step, states:
+    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)) what the next
+                                  matrix reads; during attention gates of its heads; after a step hidden states
                                   (row_count, e) */
-    float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
-    float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
-                                  same x; NULL: it does not */
-    float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
-    float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
-    float *predicted;          /* (most, e): x as the layer at work has predicted it */
-    float *stream_router;      /* (most, 16): what the layer's router of streams says */
-    float *convs, *mixed;      /* (most, weights), (most, e): of convolutions over a block; NULL: there are none */
-    const double *frequency[2];
-    /* while a layer attends */
-    float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
-    float *queries;            /* (most, q): and their gates, if there are any, until they are rotated */
-    float *keys, *values;      /* (most, k), (most, v): until they are stored */
-    /* of latent attention: see >>forward/latent */
-    float *low;                /* (most, rank of queries): what attn_q_b reads, before its norm */
-    float *absorbed;           /* (most, heads * rank) */
-    float *latent_columns;     /* (heads, n, rank or what stays still of a query): columns of the heads' matrices */
-    specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
-    /* the rest of the time, in the same place */
-    float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
-    float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
-    float *up, *parts;         /* of a mixture: up, as large as hidden; what experts give: (most * chosen, what they
-                                  read); what the shared one gives: (most, e) */
-    float *latent;             /* (most, latent): what experts read, then the sum of what they give; NULL: these are h
-                                  and y */
-    float *shared_router;      /* (most): what the shared expert's router says */
+    float *cosine, *sine;      /* (2, most, dim) for SPECDEC__ROPE and, if a layer has it, SPECDEC__ROPE_OTHER */
+    float *beside;             /* (most, e) x plus the output of attention, where the feed-forward network reads the
+                                  same x as attention; else NULL */
+    float *inputs;             /* (most, layers * width) embeddings for layers; NULL: the model has none */
+    float *streams;            /* (streams - 1, most, e) all residual streams but x (>>forward/streams); NULL: the model
+                                  has one */
+    float *predicted;          /* (most, e) the current layer's prediction of x */
+    float *stream_router;      /* (most, 16) output of the current layer's router of streams */
+    float *convs, *mixed;      /* (most, weights) weights of convolutions over a block, (most, e) their output; NULL:
+                                  the model has none */
+    const double *frequency[2]; /* of SPECDEC__ROPE (in long contexts SPECDEC__ROPE_LONG) and of SPECDEC__ROPE_OTHER:
+                                   radians a position for each pair */
+    /* during attention: */
+    float *rotated;            /* (most, heads, dim) queries after RoPE, scaled and padded as keys are */
+    float *queries;            /* (most, q) queries, and their gates if there are any, before RoPE */
+    float *keys, *values;      /* (most, k), (most, v) before they are stored in the cache */
+    /* for latent attention (>>forward/latent): */
+    float *low;                /* (most, rank of queries) what attn_q_b reads, before its norm */
+    float *absorbed;           /* (most, heads * rank) still parts of queries times attn_k_b */
+    float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
+                                  sums of latent rows */
+    specdec__sums sums;        /* (room_for_sums) maxima and weighted sums of queries (n, heads), by stretch; in the
+                                  memory of `queries` and those behind it */
+    /* outside attention, in the same memory: */
+    float *hidden;             /* (most, ff) output of the gate, then the gated product; for experts (most * chosen, ff
+                                  of an expert) */
+    float *y;                  /* (most, max(e, ff, stride of experts)) output of `up`, of a router, or what is to be
+                                  added to x */
+    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (most * chosen, e
+                                  or latent), then that of the shared expert (most, e) */
+    float *latent;             /* (most, latent) what experts read, then the sum of their outputs; NULL: experts read h
+                                  and add to y */
+    float *shared_router;      /* (most) output of the shared expert's router */
     specdec__routes routes;
-    specdec__mixes mix;         /* of recurrent layers; raw and made lie in that place, too */
-    specdec__columns columns;
-    specdec__columns turned;   /* rotated queries as columns (kv head, node, query head), where keys are tiles */
-    int *slots[SPECDEC__SPANS]; /* (most) by node */
-    int *place, *position;     /* (most) by node: how many keys lie before its own, what RoPE turns it by */
-    int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
-    specdec__range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
+    specdec__mixes mix;        /* for recurrent layers; its `raw` lies in the same memory */
+    specdec__columns columns;  /* quantised activations: the input of the current matrix */
+    specdec__columns turned;   /* rotated queries as quantised columns (kv head, node, query head), where the cache has
+                                  8-bit codes */
+    int *slots[SPECDEC__SPANS]; /* (most) by node: its slot in each span */
+    int *place, *position;     /* (most) by node: keys before its own; position for RoPE */
+    int *trunk;                /* (most) by node: 1: all earlier nodes of its view are its ancestors */
+    specdec__range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, output rows) */
     specdec__screen screen;
-    /* room for a batch */
+    /* arrays for a batch: */
     int32_t *tokens, *parents; /* (most) */
     specdec__view **views;     /* (most) */
     unsigned char *wanted;     /* (most) */
     unsigned char *certain;    /* (most) */
     int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of drafters that read states */
-    float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
-                                  comes of them, or it reads none. For architectures that read states */
-    /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
+    specdec__taps taps[SPECDEC__TAPS]; /* readers of hidden states in the next steps: a caller, then drafters */
+    float *reads;              /* (n, specdec__forward_read_stride) hidden states of another model that the next step
+                                  reads; NULL: x already holds what they give, or the model reads none */
+    /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
+       cache's keys. NULL: not called. */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
-    void *recalls;             /* what that works on */
-    const specdec__forward_hooks *hooks; /* NULL: none */
-    void *link;                /* what those work on */
+    void *recalls;             /* argument of recall */
+    const specdec__forward_hooks *hooks; /* of a cluster; NULL: none */
+    void *link;                /* argument of the hooks: the cluster's link */
     specdec__kv kv;
 } specdec__context;
 
 SPECDEC__FOR_SIZE
 
+/* Takes the buffers of all threads from an arena. */
 static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
     const specdec__mixing *mixing = &c->model->mixing;
@@ -39656,29 +39860,32 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
     }
 }
 
-/* Floats between rows that make them an odd number of cache lines: else rows compete for the same sets. */
+/* Floats added to each row so that a row is an odd number of cache lines: otherwise rows compete for the same cache
+   sets. */
 #define SPECDEC__APART 16
 
+/* Returns the floats between rows of `width` values: a multiple of 32, plus SPECDEC__APART. */
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
 
-/* What norms of rows of x are. */
+/* Returns the function that normalises rows of x: RMS norm or LayerNorm. */
 SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
 {
     return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
 }
 
-/* Where a layer's keys and values lie in the cache. */
+/* Returns the layout of a layer's keys and values in the cache. */
 SPECDEC__INLINE const specdec__kv_layer *specdec__context_keys(const specdec__context *c, const specdec__layer *layer)
 {
     return &c->kv.layer[layer->index];
 }
 
-/* Floats between rows of the states that a model reads. */
+/* Returns the floats between rows of the hidden states of another model that a model reads. */
 static int specdec__forward_read_stride(const specdec__model *m)
 {
     return specdec__forward_stride(m->reads.count * m->reads.width);
 }
 
+/* Takes memory for `count` quantised columns of `width` values from an arena. */
 static void specdec__columns_take(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
 {
     columns->codes = SPECDEC__TAKE(arena, int8_t, count * width);
@@ -39689,12 +39896,13 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
     columns->sum16 = SPECDEC__TAKE(arena, float, count * (width / 16));
 }
 
-/* Columns that matrices of a step are multiplied by, at most. */
+/* Returns the most columns that a matrix is multiplied by in a step. */
 static size_t specdec__context_columns(const specdec__context *c)
 {
     return (size_t)c->most * (size_t)(specdec__model_mixes(c->model) ? c->model->chosen : 1);
 }
 
+/* Takes memory for the routes of a mixture of experts from an arena. */
 static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
 {
     const size_t columns = specdec__context_columns(c);
@@ -39707,7 +39915,7 @@ static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
     c->routes.job = SPECDEC__TAKE(arena, specdec__job, columns);
 }
 
-/* What recurrent layers need, but for the rows that lie in the place of others. */
+/* Takes memory for recurrent layers from an arena, except for `raw`, which shares the memory of attention's buffers. */
 static void specdec__context_mix(specdec__context *c, const specdec__room *room, specdec__arena *arena)
 {
     const specdec__mixing *m = &c->model->mixing;
@@ -39740,7 +39948,7 @@ static void specdec__context_mix(specdec__context *c, const specdec__room *room,
     }
 }
 
-/* What residual streams beside x need. */
+/* Takes memory for the residual streams besides x from an arena. n: rows. */
 static void specdec__context_streams(specdec__context *c, size_t n, specdec__arena *arena)
 {
     c->streams = SPECDEC__TAKE(arena, float, (size_t)(c->model->streams.count - 1) * n * (size_t)c->e);
@@ -39748,8 +39956,8 @@ static void specdec__context_streams(specdec__context *c, size_t n, specdec__are
     c->stream_router = SPECDEC__TAKE(arena, float, n * 16);
 }
 
-/* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
-   or stored and what attention then sums up. */
+/* Takes memory for buffers that are used during attention, and for buffers used outside it: the two sets share memory.
+   In the first set, the sums of attention share the memory of queries, keys and values before RoPE. n: rows. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
     const specdec__model *m = c->model;
@@ -39795,8 +40003,9 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
 }
 
-/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding, the
-   output and the keys that a model lacks are the lender's. */
+/* Takes all memory of a context from an arena, for the views and steps of `room` and for most_rows rows of logits.
+   lender: the context of the target, whose embedding, output matrix and keys are used where the model has none; NULL:
+   the model has them. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__context *lender,
                                   const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
@@ -39893,8 +40102,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
 }
 
-/* A view of as many keys as room->length says, and of the nodes of a step. kept: of an ended sequence, without nodes.
-   */
+/* Makes an empty view for room->length keys and the nodes of a step. kept: 1: a kept view, which has no nodes. */
 static void specdec__context_view(const specdec__context *c, specdec__view *view, const specdec__room *room, int kept,
                                   specdec__arena *arena)
 {
@@ -39905,16 +40113,16 @@ static void specdec__context_view(const specdec__context *c, specdec__view *view
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>forward/screen: a large output matrix of which a step reads five bits of every code, and the other three only of
- *     rows that can still win: the text keeps its bits.
+ * >>forward/screen: screening of a large output matrix: a step reads five of the eight bits of every code, and the
+ *     other three only in rows whose logit can still be the largest. The chosen tokens are the same.
  *
- * Whoever wants the largest logit, or the k largest, need not know the others, only that they are smaller. So a step
- * multiplies with the upper plane of the matrix (>>quant/planes), the lower bits being taken as 4, and each row gets an
- * upper bound of its logit. >>speculation/settle then looks at the rows with the highest bounds as they lie in the
- * file, and at every other one whose bound reaches what it has found there. That is the logit, bit for bit.
+ * A sampler that needs only the k largest logits need not know the others, only that they are smaller. So a step
+ * multiplies by the upper plane of the matrix (>>quant/planes), with 4 for the lower bits, and computes an upper bound
+ * of each logit. >>speculation/settle then reads the rows with the highest bounds from the file, whose products are the
+ * exact logits, bit for bit, and then every other row whose bound reaches the k-th largest of these logits.
  *
- * The bound. A row has codes c and scales d (a block of 32 each), its weights are w = d c, the column is x, and what
- * the lower bits add is e = d (c - c'), c' with 4 for the lower bits. Let p = w x, p' = (w - e) x, without rounding.
+ * The bound. A row has codes c and scales d (one for a block of 32), its weights are w = d c, the column is x. The
+ * lower bits contribute e = d (c - c'), c' with 4 for the lower bits. Let p = w x, p' = (w - e) x, without rounding.
  *   (1) p - p' = e x = the sum over parts of the columns e_i x_i <= the sum of |e_i| |x_i|      (Cauchy and Schwarz)
  *   (2) Integer sums of a block are exact, and below 2^24. The product of scales is rounded once, and each of B blocks
  *       adds with one rounding, so a computed p is off by at most (B + 1) u (1 + u)^B times the sum over blocks of
@@ -39925,20 +40133,20 @@ SPECDEC__FOR_SPEED
  * vanish (below 2^-149) cost less than 1e-30, which is added. Where |p'| or a bound may exceed 1e30, all is read.
  * ================================================================================================================== */
 
-/* Bytes of one of the planes of the output matrix, by its bytes of a block of 16 rows. */
+/* Returns the bytes of one plane of the output matrix. block: its bytes for a block of 32 columns and 16 rows. */
 static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, int block)
 {
     return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
 }
 
-/* What the step under way makes of rows of logits. */
+/* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
 SPECDEC__INLINE int specdec__screen_makes(const specdec__context *c)
 {
     return c->screen.asked == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.asked;
 }
 
-/* norms (row_count, parts) of the columns that the output matrix is multiplied with, a thread's share. Where bounds
-   could overflow they become no numbers, and so do the bounds. */
+/* Computes a thread's share of c->screen.norms (row_count, parts): the norms of parts of the columns that the output
+   matrix is multiplied by. A norm becomes NaN where bounds could overflow, and so do the bounds. */
 static void specdec__screen_norms(const specdec__context *c, int thread)
 {
     const specdec__columns *x = &c->columns;
@@ -39973,7 +40181,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
     }
 }
 
-/* Products with the upper plane, sums (count, 16) of a tile, become bounds. */
+/* Turns the products of a tile with the upper plane, sums (count, 16), into upper bounds of the logits. */
 SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const specdec__matrix *matrix, int tile,
                                            int column, int count, float *sums)
 {
@@ -39983,7 +40191,7 @@ SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const spec
                       c->screen.norms + column * SPECDEC__PLANE_PARTS);
 }
 
-/* The logits of items[count] of a row of the last step, which made bounds. */
+/* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
 static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column, specdec_candidate *items, int count)
 {
     const specdec__matrix *output = c->output;
@@ -40009,12 +40217,13 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
  * >>forward/multiply: matrices times the columns of a step, each tile of weights unpacked once.
  * ================================================================================================================== */
 
-/* A tile of 16 rows of a matrix. */
+/* A tile of a matrix: rows [16 * tile, 16 * tile + 16). */
 typedef struct specdec__place {
     const specdec__matrix *matrix;
     int tile;
 } specdec__place;
 
+/* Returns the address of a tile: repacked, or as its rows lie in the file. */
 SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *place)
 {
     const specdec__matrix *matrix = place->matrix;
@@ -40023,7 +40232,7 @@ SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *
                          : specdec__matrix_at(matrix, place->tile);
 }
 
-/* Are there 16 rows in every one of the places? */
+/* Whether all of these tiles have 16 rows; the last tile of a matrix may have fewer. */
 static int specdec__places_whole(const specdec__place *places, int count)
 {
     while (count && (places[count - 1].tile + 1) * SPECDEC__ROWS <= places[count - 1].matrix->rows)
@@ -40031,7 +40240,8 @@ static int specdec__places_whole(const specdec__place *places, int count)
     return !count;
 }
 
-/* The same of places in a matrix that lies in planes: its upper plane or, unless bounds are wanted, both. */
+/* Multiplies tiles of a matrix in planes by columns, as specdec__forward_tiles does: by the upper plane alone where the
+   step computes bounds, else by both planes. */
 static void specdec__forward_planes(const specdec__context *c, const specdec__place *places, int place_count,
                                     const specdec__place *next, int column, int count, specdec__scratch *scratch,
                                     float *const *sums)
@@ -40069,7 +40279,7 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
     }
 }
 
-/* What specdec__forward_tiles does, without the scales of matrices. */
+/* Computes what specdec__forward_tiles computes, before the scales of matrices are applied. */
 static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
                                       const specdec__place *next, int column, int count,
                                       specdec__scratch *scratch, float *const *sums)
@@ -40120,8 +40330,8 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
     }
 }
 
-/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
-   length. next: what this thread is going to multiply after them. */
+/* Computes sums[i] (count, 16): tile places[i] times columns [column, column + count) of c->columns. The matrices of
+   the tiles have the same type and columns. next: the tiles that this thread multiplies next, to be prefetched. */
 static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
                                    const specdec__place *next, int column, int count,
                                    specdec__scratch *scratch, float *const *sums)
@@ -40139,16 +40349,16 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
 }
 
 SPECDEC__FOR_SIZE
-/* Slices of a matrix that are read to time it, one a thread: slices have `pairs` pairs of tiles, and the first one is
-   number index * threads. */
+/* Slices of a matrix that are multiplied to measure the time of a step, one for each thread. A slice is `pairs` pairs
+   of tiles; the first thread's slice has the number index * threads. */
 typedef struct specdec__slices {
     specdec__context *context;
     const specdec__matrix *matrix;
     int index, pairs;
 } specdec__slices;
 
-/* Multiplies a thread's slice by column 0, whatever that holds, and forgets the sums: weights are read as in a step of
-   one token. */
+/* Multiplies a thread's slice by column 0, whatever it holds, and discards the sums: the weights are read as in a step
+   of one token. */
 static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
 {
     const specdec__slices *slices = (const specdec__slices *)argument;
@@ -40171,14 +40381,16 @@ static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
 }
 SPECDEC__FOR_SPEED
 
-/* Where the rows of a matrix go: out (n, stride) = sums + bias. */
+/* A matrix to be multiplied, and where its product goes: out (n, stride) = matrix times columns + bias. */
 typedef struct specdec__output {
     const specdec__matrix *matrix;
-    const float *bias;
+    const float *bias; /* (rows); NULL: none */
     float *out;
     size_t stride;
 } specdec__output;
 
+/* Writes the sums (count, 16) of a tile, plus the bias, to the rows of its target for columns [column, column + count).
+   */
 static void specdec__forward_put(const specdec__context *c, const specdec__output *t, int tile, int column, int count,
                                  const float *sums)
 {
@@ -40196,7 +40408,8 @@ static void specdec__forward_put(const specdec__context *c, const specdec__outpu
     }
 }
 
-/* Whose tile is item i when the tiles of several matrices are counted through? places (2): it and the one after it. */
+/* Finds tile i of several matrices whose tiles are numbered one matrix behind the other: places[0] becomes this tile,
+   places[1] the next one of the same matrix. Returns the target of the matrix. */
 static const specdec__output *specdec__forward_place(const specdec__output *targets, int i, specdec__place *places)
 {
     for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
@@ -40207,7 +40420,7 @@ static const specdec__output *specdec__forward_place(const specdec__output *targ
     return targets;
 }
 
-/* Several matrices over the same columns, their tiles shared out among the threads, two at a time. */
+/* Multiplies several matrices by c->columns. Threads claim tiles, two at a time. */
 static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__output *targets, int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
@@ -40238,11 +40451,12 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
 }
 
 /* =====================================================================================================================
- * >>forward/rows: norms, residuals and quantising of activations, by ranges of columns.
+ * >>forward/rows: norms, residual additions, quantisation of activations, and checks that values are finite; threads
+ *     share rows or ranges of columns.
  * ================================================================================================================== */
 
-/* Notes that a row has a value that is no number, or one that the cache cannot hold. Threads that note the same row do
-   so for the same half of a layer. */
+/* Records in c->wrong that a row has a value that is not finite or, with `oversized`, one that the cache cannot hold.
+   Threads that record the same row do so for the same half of a layer. */
 static SPECDEC__NOINLINE void specdec__forward_note(specdec__context *c, int thread, int row, int oversized)
 {
     const int half = c->scratch[thread].half + 2;
@@ -40252,7 +40466,7 @@ static SPECDEC__NOINLINE void specdec__forward_note(specdec__context *c, int thr
     SPECDEC__STORE(&c->unsound, 1);
 }
 
-/* Notes a row some values of which are no numbers, times `factor`. */
+/* Records a row of the step if one of the values x (count), times `factor`, is not finite. */
 SPECDEC__INLINE void specdec__forward_check(specdec__context *c, int thread, int row, const float *x, int count,
                                             float factor)
 {
@@ -40260,10 +40474,11 @@ SPECDEC__INLINE void specdec__forward_check(specdec__context *c, int thread, int
         specdec__forward_note(c, thread, row, 0);
 }
 
-#define SPECDEC__ALL_SOUND (1 << 30) /* more than any half */
+#define SPECDEC__ALL_SOUND (1 << 30) /* stands for "no half had a wrong value": above the number of any half */
 
 SPECDEC__FOR_SIZE
-/* Says where values of rows [row, end) of the last step first were no numbers, or did not fit the cache. */
+/* Checks rows [row, end) of the last step: OK if all values were finite and fit the cache; else the error names the
+   first layer and half where they were not. Errors: UNSUPPORTED (too large for the cache), FORMAT (not finite). */
 static specdec_result specdec__forward_sound(const specdec__context *c, int row, int end, specdec_error *error)
 {
     const specdec__model *m = c->model;
@@ -40291,12 +40506,13 @@ static specdec_result specdec__forward_sound(const specdec__context *c, int row,
 }
 SPECDEC__FOR_SPEED
 
-/* A thread's part of n rows of floats: whole rows, or blocks of 32 of each if they are few. */
+/* A thread's part of a matrix of n rows: whole rows if there are many, else some blocks of 32 columns of every row. */
 typedef struct specdec__part {
-    int first, last; /* rows */
-    int from, to;    /* blocks of each */
+    int first, last; /* rows [first, last) */
+    int from, to;    /* blocks of 32 columns [from, to) */
 } specdec__part;
 
+/* Returns a thread's part of n rows, `stride` floats apart. */
 static specdec__part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
 {
     const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32,
@@ -40310,21 +40526,21 @@ static specdec__part specdec__forward_thread_part(const specdec__context *c, int
     return part;
 }
 
-/* What the next matrices read: rows of values (n, stride), which are made first from something else if `from` or `up`
-   is set. */
+/* Rows that the next matrices read, and how they are computed before they are quantised. */
 typedef struct specdec__input {
-    float *values;
+    float *values;     /* (n, stride) */
     int n, stride;
-    const float *from; /* values = row rows[i] (or i) of these, */
-    const float *norm; /* or its norm with this weight */
-    const int *rows;   /* whose a row of values is; NULL: row i is that of row i */
+    const float *from; /* NULL, or: values = row rows[i] of `from`, */
+    const float *norm; /* or its norm with these weights (NULL: no norm) */
+    const int *rows;   /* (n) row of the step that each row of values belongs to; NULL: row i */
     const float *up;   /* (n, up_stride): values = activation(values) * up */
     int up_stride;
-    int alone;         /* values = activation(values) * values, or, with `shape`, the activation of that shape */
-    const float *shape;
+    int alone;         /* 1: values = activation(values) * values, or with `shape` activation(values, shape): networks
+                          without `up` */
+    const float *shape; /* (4) parameters of xIELU; NULL: another activation */
 } specdec__input;
 
-/* Quantises an input into c->columns. */
+/* Computes a thread's part of an input's values and quantises it into c->columns. */
 static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__input *in)
 {
     const specdec__model *m = c->model;
@@ -40366,7 +40582,8 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     }
 }
 
-/* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
+/* Computes a thread's part of to (n, e) = from + residual scale * y, where y is c->y or, with `norm`, its norm with
+   these weights; c->h is overwritten then. */
 static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -40386,7 +40603,7 @@ static void specdec__forward_add(specdec__context *c, int thread, const float *n
     }
 }
 
-/* A thread's part of x times a factor. */
+/* Multiplies a thread's part of c->x by a factor. */
 static void specdec__forward_scale(specdec__context *c, int thread, float factor)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -40396,8 +40613,9 @@ static void specdec__forward_scale(specdec__context *c, int thread, float factor
         c->kernels->scale(c->x + (size_t)i * (size_t)c->e + part.from * 32, factor, (part.to - part.from) * 32);
 }
 
-/* x grows by y, or its norm: what the attention of a layer gives, or, with `last`, its feed-forward network. Where both
-   read the same x, attention leaves it as it is. */
+/* Adds c->y or its norm, the output of a half of a layer, to the residual stream c->x. last: 0: the half is attention,
+   1: the feed-forward network. Where both halves read the same x (c->beside), the sum of the first half goes to
+   c->beside, and that of the second to c->x. */
 static void specdec__forward_grow(specdec__context *c, int thread, const float *norm, int last)
 {
     float *other = c->beside ? c->beside : c->x;
@@ -40405,7 +40623,7 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
     specdec__forward_add(c, thread, norm, last ? other : c->x, last ? c->x : other);
 }
 
-/* Notes the rows of logits [at, at + count) that are no numbers. */
+/* Records the rows that have a logit in [at, at + count) of c->logits which is not finite. */
 static void specdec__forward_check_logits(specdec__context *c, int thread, size_t at, int count)
 {
     const float *logits = c->logits + at;
@@ -40418,7 +40636,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
             specdec__forward_note(c, thread, c->rows[(at + (size_t)i) / (size_t)c->output->rows], 0);
 }
 
-/* Checks, scales and caps a thread's part of the logits, 16 at a time: there is room behind the last. */
+/* Checks, scales and caps a thread's part of the logits, 16 at a time; there is memory for 15 behind the last. */
 static void specdec__forward_finish(specdec__context *c, int thread)
 {
     const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
@@ -40441,17 +40659,18 @@ static void specdec__forward_finish(specdec__context *c, int thread)
 }
 
 /* =====================================================================================================================
- * >>forward/latent: latent attention (MLA, DeepSeek-AI 2024, arXiv 2405.04434): all heads share one key, which is what
- *     rotates of it and, behind that, a latent row; the latent row is the value, too.
+ * >>forward/latent: latent attention (MLA, DeepSeek-AI 2024, arXiv 2405.04434): all heads share one key, which is a
+ *     part that RoPE rotates and, behind it, a latent row; the latent row is also the value.
  *
- * With attn_k_b[h] (latent, still) and attn_v_b[h] (value, latent) of head h, the score of a query with a key is
+ * A query has a part that RoPE rotates and a part that it does not, the still part. With attn_k_b[h] (latent, still)
+ * and attn_v_b[h] (value, latent) of head h, the score of a query with a key is
  *     rotated query . rotated key + still query . attn_k_b[h]^T latent
- * and what the head gives is attn_v_b[h] (sum of weights times latent). So attn_k_b is applied to queries, attn_v_b to
- * sums, and the cache holds latent rows alone. Both products have a column for each head and node.
+ * and the output of the head is attn_v_b[h] (sum of weights times latent). So attn_k_b is applied to queries and
+ * attn_v_b to sums, and the cache holds latent rows alone. Both products have a column for each head and node.
  * ================================================================================================================== */
 
-/* out (n, stride), in each row a part of `size` for each head = the head's matrix times its columns, which are columns
-   [head * n, head * n + n) of c->columns. */
+/* Multiplies the columns of each head by the matrix of that head: out (n, stride) has `size` values for each head in a
+   row. Columns [head * n, head * n + n) of c->columns belong to a head. */
 static void specdec__forward_multiply_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
                                             float *out, int size, int stride)
 {
@@ -40485,7 +40704,8 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     }
 }
 
-/* Columns of heads in c->latent, of so many values, times the matrix of each head. Returns 1 when cancelled. */
+/* Quantises c->latent_columns, a column for each head and node, and multiplies them as specdec__forward_multiply_heads
+   does. Returns 1 when cancelled. */
 static int specdec__forward_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix, float *out,
                                   int size, int stride)
 {
@@ -40502,7 +40722,8 @@ static int specdec__forward_heads(specdec__context *c, int thread, const specdec
     return specdec__pool_barrier(c->pool);
 }
 
-/* c->absorbed = attn_k_b of each head times what stays still of its query. Returns 1 when cancelled. */
+/* Computes c->absorbed (n, heads * rank): attn_k_b of each head times the still part of its query. Returns 1 when
+   cancelled. */
 static int specdec__forward_absorb(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
@@ -40520,7 +40741,8 @@ static int specdec__forward_absorb(specdec__context *c, int thread, const specde
                                   specdec__forward_stride(heads * latent->rank));
 }
 
-/* The rows of a node that a query of a head, or, with head -1, its key, is made of: what rotates, then the rest. */
+/* Writes a query of a head to out, or with head -1 the key, for one row of the step: the part that RoPE rotates, then
+   the latent part (rank). */
 static void specdec__forward_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
                                         float *out)
 {
@@ -40539,10 +40761,10 @@ static void specdec__forward_latent_row(const specdec__context *c, const specdec
 }
 
 /* =====================================================================================================================
- * >>forward/streams: several residual streams (AltUp), and gates of which few count (Gemma 3n): see specdec__streams.
+ * >>forward/streams: several residual streams (AltUp), LAuReL, and sparse gates, all of Gemma 3n: see specdec__streams.
  * ================================================================================================================== */
 
-/* Row i of stream s. */
+/* Returns row i of residual stream s; stream 0 is c->x. */
 static float *specdec__forward_stream(const specdec__context *c, int s, int i)
 {
     float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->most * (size_t)c->e : c->x;
@@ -40550,7 +40772,7 @@ static float *specdec__forward_stream(const specdec__context *c, int s, int i)
     return stream + (size_t)i * (size_t)c->e;
 }
 
-/* The sums of x (n, a multiple of 16), and of its squares, which are exact in double: 8 strided sums of each. */
+/* Computes the sum of x (n, a multiple of 16) and the sum of its squares, in double. Canonical: 8 strided sums each. */
 static void specdec__forward_moments(const float *x, int n, double *sum, double *squares)
 {
     double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0}, of_squares[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -40569,7 +40791,7 @@ static void specdec__forward_moments(const float *x, int n, double *sum, double 
     }
 }
 
-/* Gives row i of a stream the length of another one, which has this sum of squares. */
+/* Scales row i of stream s so that its sum of squares becomes `squares`. */
 static void specdec__forward_lengthen(const specdec__context *c, int s, int i, double squares)
 {
     const int width = c->model->embedding;
@@ -40577,7 +40799,7 @@ static void specdec__forward_lengthen(const specdec__context *c, int s, int i, d
     float *row = specdec__forward_stream(c, s, i);
 
     specdec__forward_moments(row, width, &sum, &own);
-    own = own > 1e-5 * width ? own : 1e-5 * width; /* as its authors have it */
+    own = own > 1e-5 * width ? own : 1e-5 * width; /* a lower limit, as in the authors' code */
     if (squares > 0)
         c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
                                        specdec__inverse_root(own)), width);
@@ -40585,7 +40807,8 @@ static void specdec__forward_lengthen(const specdec__context *c, int s, int i, d
         memset(row, 0, (size_t)width * sizeof *row);
 }
 
-/* A thread's rows of all streams but x become as long as x; then, with `end`, x the mean of all. */
+/* Scales a thread's rows of all streams but x so that each row is as long as that of x; then, with `end`, x becomes the
+   mean of all streams. */
 static void specdec__forward_even(specdec__context *c, int thread, int end)
 {
     const int count = c->model->streams.count;
@@ -40605,7 +40828,8 @@ static void specdec__forward_even(specdec__context *c, int thread, int end)
     }
 }
 
-/* out (rows) = weights (rows, count) * tanh(what the router of streams says of row i / embedding). */
+/* Computes the coefficients of row i: out (rows) = weights (rows, streams) * tanh(output of the streams' router /
+   embedding). */
 static void specdec__forward_coefficients(const specdec__context *c, int i, const float *weights, int rows, float *out)
 {
     const int count = c->model->streams.count;
@@ -40620,9 +40844,10 @@ static void specdec__forward_coefficients(const specdec__context *c, int i, cons
             out[r] = specdec__fma(weights[r * count + k], modes[k], out[r]);
 }
 
-#define SPECDEC__STREAM_PIECE 64 /* columns of streams that are worked on at a time */
+#define SPECDEC__STREAM_PIECE 64 /* columns of all streams that are updated at a time */
 
-/* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
+/* Computes a layer's prediction of all streams, a thread's part: to each stream a weighted sum of all streams is added.
+   Also copies the new x to c->predicted. */
 static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -40645,8 +40870,9 @@ static void specdec__forward_predict(specdec__context *c, int thread, const spec
     }
 }
 
-/* A thread's part of all streams: each becomes what was predicted of it, plus a share of what x has grown by since.
-   Then h = x times a weight, which is what goes with the layer's inputs. */
+/* Corrects all streams behind a layer, a thread's part: each becomes its prediction plus a coefficient times the
+   difference of x and its prediction. Then h = x times the weights altup_correct_scale, which the layer's own
+   embeddings are gated by. */
 static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -40672,7 +40898,7 @@ static void specdec__forward_correct(specdec__context *c, int thread, const spec
     }
 }
 
-/* A thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
+/* Computes a thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -40692,8 +40918,8 @@ static void specdec__forward_add_laurel(specdec__context *c, int thread, const s
     }
 }
 
-/* A thread's rows of gates (n, stride), of so many values: each becomes what it exceeds their mean + sparsity times
-   their standard deviation by, or 0. */
+/* Makes a thread's rows of gates (n, stride) sparse: each of their `width` values becomes its excess over mean +
+   sparsity * standard deviation of the row, or 0 if it is smaller. */
 static void specdec__forward_sparsify(const specdec__context *c, int thread, float sparsity, float *gates, int width,
                                       int stride)
 {
@@ -40715,10 +40941,12 @@ static void specdec__forward_sparsify(const specdec__context *c, int thread, flo
 }
 
 /* =====================================================================================================================
- * >>forward/attention: attention over views and ancestors in a tree, in blocks of 64 keys.
+ * >>forward/attention: attention of nodes to the keys of their view and of their ancestors in the tree, in blocks of 64
+ *     keys with one running maximum (online softmax).
  * ================================================================================================================== */
 
-/* cosine and sine (dim) of a row's position, laid out so that x * cosine + partner * sine rotates. */
+/* Computes RoPE's cosine and sine (dim) for the position of a row, laid out so that x * cosine + partner * sine is the
+   rotated x. rope: SPECDEC__ROPE or SPECDEC__ROPE_OTHER. */
 static void specdec__forward_angles(specdec__context *c, int rope, int row)
 {
     const specdec__model *m = c->model;
@@ -40742,8 +40970,9 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     }
 }
 
-/* One head of one row of the projection: optional norm, before or behind the rotation; out is padded with zeros as keys
-   are. */
+/* Applies RoPE and the optional norm of queries or keys to one head of one row: out (dim), padded with zeros as the
+   cache pads keys. norm: weights; NULL: none. partner (dim): a buffer. The norm comes before the rotation, or behind it
+   with the trait NORM_TURNED. */
 static void specdec__forward_head(const specdec__context *c, const specdec__layer *l, int row, const float *from,
                                   const float *norm, float *partner, float *out)
 {
@@ -40773,7 +41002,8 @@ static void specdec__forward_head(const specdec__context *c, const specdec__laye
         c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
 }
 
-/* By what a layer's queries of a row are scaled. */
+/* Returns the factor of a layer's queries for one row: query_scale, times what SPECDEC__TEMPERED architectures multiply
+   it by behind the original context. */
 static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
@@ -40785,7 +41015,7 @@ static float specdec__forward_query_scale(const specdec__context *c, const specd
            (float)(1 + specdec__product((double)m->query_growth, specdec__log_double(1.0 + times)));
 }
 
-/* A thread's share of the norms of queries and keys, all heads of a row together. */
+/* Computes a thread's share of norms of queries and keys over all heads of a row together (the trait JOINT_NORMS). */
 static void specdec__forward_joint_norms(specdec__context *c, int thread, const specdec__layer *l)
 {
     const int q = l->shape.heads * l->shape.key_dim, kv = l->shape.kv_heads * l->shape.key_dim;
@@ -40801,7 +41031,8 @@ static void specdec__forward_joint_norms(specdec__context *c, int thread, const 
     }
 }
 
-/* Which column of c->turned a query is: those that see the same keys lie together. */
+/* Returns the column of c->turned that holds a query: columns of one kv head are contiguous, as they see the same
+   keys. */
 static int specdec__forward_column(const specdec__context *c, const specdec__layer *l, int row, int head)
 {
     int group = l->shape.heads / l->shape.kv_heads;
@@ -40809,7 +41040,7 @@ static int specdec__forward_column(const specdec__context *c, const specdec__lay
     return (head / group * c->n + row) * group + head % group;
 }
 
-/* Notes a row whose key or value (padded) is no number, or would not fit the cache. */
+/* Records a row whose key or value (padded) is not finite, or too large for the cache's type. */
 static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
                                           const float *key, const float *value)
 {
@@ -40822,7 +41053,7 @@ static void specdec__forward_check_stored(specdec__context *c, int thread, int r
                                               c->kernels->sound(value, SPECDEC__SOUND, to->value_dim));
 }
 
-/* Stores key and value of one row and kv head. */
+/* Stores the key and the value of one row and kv head in the cache, after norms and RoPE. */
 static void specdec__forward_store(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
     const specdec__kv_layer *to = specdec__context_keys(c, l);
@@ -40850,8 +41081,9 @@ static void specdec__forward_store(specdec__context *c, int thread, const specde
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
 
-/* Stores key and value of one row and kv head, and rotates the queries that share it. Gates of the queries, if there
-   are any, go to where what their heads attend to will be. */
+/* Stores the key and the value of one row and kv head in the cache, if the layer has its own, and rotates and scales
+   the queries that share it into c->rotated. Gates of queries, if the architecture has them, are copied to the place in
+   c->h that the output of their head will take. */
 static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
     const specdec__kv_layer *to = specdec__context_keys(c, l);
@@ -40884,17 +41116,18 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
     }
 }
 
-/* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last), some stretches. */
+/* A unit of attention that one thread computes: query heads [from, to) of one kv head of a layer, for nodes [first,
+   last) and some stretches of keys. */
 typedef struct specdec__unit {
     const specdec__layer *layer;
-    const specdec__kv_layer *kv; /* where its keys and values lie */
-    int head, from, to;
-    int first, last;
-    specdec__range stretches;
-    specdec__sums sums; /* of the stretch at hand */
+    const specdec__kv_layer *kv; /* the layout of its keys and values */
+    int head, from, to;          /* number of the kv head; query heads [from, to) */
+    int first, last;             /* nodes [first, last) */
+    specdec__range stretches;    /* stretches of keys: see specdec__forward_stretches */
+    specdec__sums sums;          /* running maxima and weighted sums of the current stretch */
 } specdec__unit;
 
-/* The last of the nodes whose keys a node sees; -1: it sees none of them. */
+/* Returns the last node whose key a node attends to; -1: it attends to the keys of its view alone. */
 SPECDEC__INLINE int specdec__forward_last(const specdec__context *c, int node)
 {
     const int sight = c->model->trait[SPECDEC__SIGHT];
@@ -40902,7 +41135,7 @@ SPECDEC__INLINE int specdec__forward_last(const specdec__context *c, int node)
     return sight == SPECDEC__SEES_ANCESTORS ? node : sight == SPECDEC__SEES_BLOCK ? c->batch->n - 1 : -1;
 }
 
-/* How many keys lie before the last one that a node sees, that included. */
+/* Returns the number of keys up to the last one that a node attends to, included. */
 SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
 {
     const int last = specdec__forward_last(c, node);
@@ -40910,7 +41143,7 @@ SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
     return last < 0 ? c->place[node] : c->place[last] + 1;
 }
 
-/* Which keys of a block a node sees. */
+/* Returns which keys of block number `block`, of 64 logical positions, a node attends to. */
 static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
@@ -40921,7 +41154,8 @@ static specdec__range specdec__forward_range(const specdec__context *c, const sp
     return range;
 }
 
-/* The slots of the keys in a range of a block that a node sees: committed ones, then those of nodes. */
+/* Writes the slots of the keys in a range of a block that a node attends to: committed keys of its view, then keys of
+   nodes. slots (64): indexed by the position in the block. */
 static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
                                    specdec__range range, int *slots)
 {
@@ -40937,8 +41171,9 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
             slots[c->place[at] - base] = c->slots[u->kv->span][at];
 }
 
-/* Keys and values in the first slots of a page, for so many queries: as half floats where they lie, which is said by 1,
-   or as floats, in the first or the second buffer. */
+/* Gets the keys and values in the first `slots` slots of a page for `queries` queries. Returns 1 if they are half
+   floats in the cache, read in place; 0: they are floats, converted into a buffer if necessary, the first or (second =
+   1) the second one. */
 static int specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
                                  int slots, int second, int queries, const void **keys, const void **values)
 {
@@ -40963,8 +41198,8 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
     return 0;
 }
 
-/* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. next:
-   values that are fetched meanwhile. */
+/* Adds a block of keys to the softmax and the weighted sums of up to four queries (online softmax). scores (count, 64):
+   of these queries. next: values to be prefetched. */
 static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums, float *scores, const size_t *query,
                                   const specdec__range *range, int count, const void *values, int halves,
                                   const void *next)
@@ -40993,8 +41228,8 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
                           range[i].to - range[i].from, dim, next, out + i);
 }
 
-/* Keys that queries [from, to) of s->scores do not see get scores so low that they do not count, and values of no size:
-   scales (64) become those of `all`. */
+/* Hides keys outside the range `seen` from queries [from, to): their scores in s->scores become so low that their
+   weights are 0, and the scales of their values become 0. all (64): scales of values; scales (64): the result. */
 static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec__range seen, const float *all,
                                   float *scales)
 {
@@ -41010,9 +41245,10 @@ static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec
     }
 }
 
-/* The same for up to 64 queries, where values, in the first slots of a block, are tiles; scores are s->scores.
-   Canonical: weights times the scales of values, in a block and for a query, become codes in [0, 255] with one scale;
-   the sum of codes times codes over the block is an exact integer. */
+/* Adds a block of keys to the softmax and the weighted sums of up to 64 queries, where the cache has 8-bit codes; their
+   scores are s->scores. values: those of the page's first `slots` slots. Canonical: weights times scales of values,
+   over a block and for one query, are quantised to codes in [0, 255] with one scale; the sum of codes times codes over
+   the block is an exact integer. */
 static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s,
                                                           const specdec__sums *sums, const size_t *query,
                                                           const specdec__range *range, int count,
@@ -41058,8 +41294,8 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
                             specdec__round_up(slots, 16), s->codes, scale, count, next, out);
 }
 
-/* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots
-   of the tiles of keys (dim) of a page. */
+/* Computes s->scores (4 tiles, SPECDEC__SCORES, 16 keys): columns [column, column + count) of c->turned times the first
+   `slots` keys (dim) of a page, which are tiles of codes. */
 static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int dim,
                                          int slots, int column, int count)
 {
@@ -41079,8 +41315,8 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
     }
 }
 
-/* s->scores (count <= 4, 64) of queries with keys (dim), those in the first slots. next: keys that are fetched
-   meanwhile. */
+/* Computes s->scores (count <= 4, 64): queries times the first `slots` keys (dim) of a page. next: keys to be
+   prefetched. */
 static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim, int halves,
                                     int slots, const void *next, const size_t *query, int count)
 {
@@ -41095,7 +41331,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
     c->kernels->scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
 }
 
-/* Of these scores, or of those above, that of the q-th query with a key. */
+/* Returns the score of the q-th query with a key, from s->scores in either layout. */
 SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const specdec__scratch *s, int q, int key)
 {
     const int tile = key / SPECDEC__ROWS;
@@ -41105,8 +41341,8 @@ SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const sp
     return s->scores[(tile * SPECDEC__SCORES + q) * SPECDEC__ROWS + key % SPECDEC__ROWS];
 }
 
-/* Of the queries of a unit, nodes [first, last), those from `at` on, up to `most`: which they are, and the keys of a
-   block that each of them sees. Returns how many. */
+/* Lists up to `most` queries of a unit for nodes [first, last), from the at-th on: their numbers, and which keys of a
+   block each of them attends to. Returns how many. */
 static int specdec__forward_some(const specdec__context *c, const specdec__unit *u, int first, int last, int block,
                                  int at, int most, size_t *query, specdec__range *range)
 {
@@ -41127,8 +41363,8 @@ static int specdec__forward_some(const specdec__context *c, const specdec__unit 
     return count;
 }
 
-/* The page that a unit reads after these nodes have had their turn with a block, as far as that is known already: the
-   next node's, or that of the next block. NULL: none. */
+/* Returns the keys of the page that a unit reads after nodes up to `last` have attended to a block, to be prefetched:
+   the next node's page, or that of the next block. NULL: not known. */
 static const unsigned char *specdec__forward_next(const specdec__context *c, const specdec__unit *u, int last,
                                                   int block)
 {
@@ -41143,7 +41379,8 @@ static const unsigned char *specdec__forward_next(const specdec__context *c, con
     return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->kv, page, u->head);
 }
 
-/* Nodes [first, last) over a block of keys that lie in the first slots of one page, each in its own. */
+/* Computes attention of nodes [first, last) to a block whose keys are all in one page, each in the slot of its
+   position: key p of the block in slot p. slots: how many of the page's first slots are read. */
 static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
                                                        int first, int last, int block, int page, int slots)
 {
@@ -41154,7 +41391,7 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     size_t query[4];
     int halves, at, count;
 
-    /* always this buffer, which stays in the cache */
+
     halves = specdec__forward_page(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
@@ -41165,7 +41402,8 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     }
 }
 
-/* The same where keys and values are tiles. keys: of the page and head. */
+/* Computes attention of nodes [first, last) to a block as specdec__forward_aligned does, where the cache has 8-bit
+   codes. keys: those of the page and kv head. */
 static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
                                                      int first, int last, int block, const unsigned char *keys,
                                                      int slots)
@@ -41190,7 +41428,8 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
     }
 }
 
-/* One node over a block whose keys lie anywhere: scores page by page, then put into logical order. */
+/* Computes attention of one node to a block whose keys lie in several pages or other slots: scores are computed page by
+   page, then put into logical order. slots (64): where the keys lie. */
 static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s,
                                                         const specdec__unit *u, int node, int block, const int *slots)
 {
@@ -41227,7 +41466,8 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
     }
 }
 
-/* The slots of a block that lie anywhere, copied to where a page of their own would hold them. */
+/* Copies the 8-bit keys and values of a block to s->page_codes, each to the slot of its position, as a page would hold
+   them. slots (64): where they lie. */
 static void specdec__forward_gather_codes(const specdec__context *c, specdec__scratch *s, const specdec__unit *u,
                                           specdec__range range, const int *slots)
 {
@@ -41238,8 +41478,8 @@ static void specdec__forward_gather_codes(const specdec__context *c, specdec__sc
                                s->page_codes, i);
 }
 
-/* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them
-   sees. */
+/* Returns how many nodes, from `node` on, can share one pass over a block: their keys in it are in the same slots,
+   though some nodes see more of them. all: the keys that any of these nodes sees. */
 static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block,
                                     specdec__range *all)
 {
@@ -41259,8 +41499,8 @@ static int specdec__forward_sharing(const specdec__context *c, const specdec__un
     return last - node;
 }
 
-/* The page that has the keys of a range of a block that a node sees, each in its own slot; -1: none, and `slots` (64)
-   are where they lie. */
+/* Returns the page that holds the keys of a range of a block, each in the slot of its position, for a node; -1: there
+   is no such page, and slots (64) tell where the keys lie. */
 static int specdec__forward_find(const specdec__context *c, const specdec__unit *u, int node, int block,
                                  specdec__range range, int *slots)
 {
@@ -41281,7 +41521,7 @@ static int specdec__forward_find(const specdec__context *c, const specdec__unit 
     return aligned ? slots[range.from] / SPECDEC__KEYS : -1;
 }
 
-/* Attention of all nodes of a unit to one block of 64 keys, added to their running sums. */
+/* Computes attention of all nodes of a unit to one block of 64 keys, added to their running sums. */
 static void specdec__forward_block(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int block)
 {
     int node, share, page, slots[SPECDEC__KEYS], i;
@@ -41311,8 +41551,9 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
     }
 }
 
-/* The stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is SPECDEC__STRETCH blocks of
-   logical positions; what a query sums up over each is merged in their order, whoever has summed it up. */
+/* Returns the range of stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is
+   SPECDEC__STRETCH blocks of logical positions; each query sums over every stretch separately, and the sums are merged
+   in the order of stretches, whichever threads have computed them. */
 static specdec__range specdec__forward_stretches(const specdec__context *c, int span, int first, int last)
 {
     const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
@@ -41327,7 +41568,7 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
     return seen;
 }
 
-/* Where the sums of a node's query heads from `head` on lie, of the i-th stretch, in a layer. */
+/* Returns where the sums of a node's query heads, from `head` on, over the i-th stretch of a layer lie. */
 static specdec__sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
                                            int head)
 {
@@ -41340,7 +41581,7 @@ static specdec__sums specdec__forward_sums(const specdec__context *c, const spec
     return sums;
 }
 
-/* Attention of a unit within one stretch, to the i-th sums. */
+/* Computes attention of a unit to the keys of one stretch, into the i-th sums. */
 static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, specdec__unit *u, int stretch, int i)
 {
     const int count = u->to - u->from;
@@ -41359,7 +41600,7 @@ static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, s
         specdec__forward_block(c, s, u, block);
 }
 
-/* Adds the sums of a node's query heads [from, to) in the i-th stretch to those in the first one. */
+/* Merges the sums of a node's query heads [from, to) over the i-th stretch into those over the first stretch. */
 static void specdec__forward_merge(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
                                    int to)
 {
@@ -41369,7 +41610,8 @@ static void specdec__forward_merge(const specdec__context *c, const specdec__lay
     c->kernels->merge(&first, &other, to - from);
 }
 
-/* x (size) *= sigmoid(gate), of which nothing behind its last value is read. */
+/* Computes x (size) *= sigmoid(gate (size)). Nothing behind the end of `gate` is read; x is padded to a multiple of
+   16. */
 static void specdec__forward_gate(const specdec__context *c, float *x, const float *gate, size_t size)
 {
     float last[16] = {0};
@@ -41380,8 +41622,9 @@ static void specdec__forward_gate(const specdec__context *c, float *x, const flo
     c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are, or, if
-   it is latent, in columns of heads. A sink of a head is one more score, of a key without a value. */
+/* Divides the sums of a node's query heads [from, to) by the total of their weights, and writes the outputs to c->h,
+   times sigmoids of the gates that stand there, or with latent attention to c->latent_columns. A sink of a head counts
+   as the score of one more key without a value. */
 static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
 {
     const float *sinks = l->vector[SPECDEC__SINKS];
@@ -41404,7 +41647,8 @@ static void specdec__forward_attended(specdec__context *c, const specdec__layer 
     }
 }
 
-/* Attention of a unit. apart: its one stretch is merged with the others later; else it has all that it sees. */
+/* Computes attention of a unit. apart: 1: its one stretch is merged with the others later; 0: it has all stretches, and
+   the outputs of its heads are written. */
 static void specdec__forward_attend(specdec__context *c, int thread, specdec__unit *u, int apart)
 {
     specdec__scratch *s = &c->scratch[thread];
@@ -41423,15 +41667,18 @@ static void specdec__forward_attend(specdec__context *c, int thread, specdec__un
 }
 
 SPECDEC__FOR_SIZE
-/* How a layer's attention is divided: units of (kv head, round of nodes, part of its query heads, stretch or all of
-   them). What a unit sums up then stays in the second cache while it goes through pages; each serves all its nodes. */
+/* How the attention of a layer is divided into units of (kv head, round of nodes, part of its query heads, and one
+   stretch or all stretches). A unit's sums stay in the second-level cache while it reads pages; each page serves all
+   its nodes. */
 typedef struct specdec__division {
-    int rounds, parts, stretches, units;
+    int rounds, parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units have
+                                            one each, else 1; units in all */
 } specdec__division;
 
-/* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of
-   them have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has
-   fewer columns. */
+/* Divides the attention of a layer. If each thread has fewer than four pairs of kv head and round, stretches are
+   divided, too, if there is memory for the sums of all queries over each stretch: then no two threads read the same
+   keys. If units are still fewer than threads, there are more rounds, then more parts; a part has fewer columns for
+   each tile of keys. */
 static specdec__division specdec__forward_divide(const specdec__context *c, const specdec__layer *l)
 {
     const specdec__range *seen = &c->stretches[specdec__context_keys(c, l)->span];
@@ -41453,7 +41700,7 @@ static specdec__division specdec__forward_divide(const specdec__context *c, cons
     return by;
 }
 
-/* Unit number i of a layer. */
+/* Returns unit number i of a layer's attention. */
 static specdec__unit specdec__forward_unit(const specdec__context *c, const specdec__layer *layer,
                                            const specdec__division *by, int i)
 {
@@ -41477,7 +41724,7 @@ static specdec__unit specdec__forward_unit(const specdec__context *c, const spec
     return u;
 }
 
-/* Attention of a layer. Returns 1 when cancelled. */
+/* Computes a thread's share of the attention of a layer for all nodes. Returns 1 when cancelled. */
 static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__division by = specdec__forward_divide(c, layer);
@@ -41508,19 +41755,19 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>forward/recurrent: recurrent layers: the states of views streamed once a step, and the nodes of trees walked on
- *     copies.
+ * >>forward/recurrent: recurrent layers: a step reads and writes the state of each view once, and walks the nodes of a
+ *     tree on copies of it.
  *
- * Before a step its rows are laid out, view by view: committed tokens that wait to be applied to the state, then nodes,
- * each with the row before it. In a layer, first every row passes the convolution; then a unit of work is one head of
- * one view: what waits and what is certain is applied to its matrix, which is read and written once; the other nodes
- * are walked depth first on copies, at each fork the smaller branches first, so that log2(nodes) copies are enough.
- * Every token is applied by the same update, whenever that is: so a node's bits do not depend on how it came.
+ * Before a step its rows are laid out, view by view: waiting tokens (committed, not yet in the state), then nodes, each
+ * row with the number of its parent. In a layer, every row first passes the convolution. Then a unit of work is one
+ * head of one view: waiting tokens and certain nodes are applied to its matrix, which is read and written once; the
+ * other nodes are walked depth first on copies, smaller branches first, so that log2(nodes) copies are enough. Every
+ * token is applied by the same update, now or in a later step, so the bits of a node are always the same.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Adds a row to the last part. Returns its number. */
+/* Appends a row to the last view's part. node, place, before: see specdec__mix_row. Returns the number of the row. */
 static int specdec__forward_mix_add(specdec__context *c, int node, int place, int before)
 {
     specdec__mix_row *row = &c->mix.row[c->mix.rows];
@@ -41533,8 +41780,8 @@ static int specdec__forward_mix_add(specdec__context *c, int node, int place, in
     return c->mix.rows++;
 }
 
-/* Adds the walk through the nodes of a part that are not certain: of the branches of a fork all but the one with most
-   nodes on a copy, and before it. first: the first of these rows. */
+/* Plans the walk through the uncertain nodes of a part, depth first: at a fork the branch with most nodes comes last,
+   on the same copy of the state; the other branches get a copy of their own. first: the first of these rows. */
 static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *part, int first)
 {
     specdec__mixes *m = &c->mix;
@@ -41580,8 +41827,8 @@ static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *pa
     part->walks = m->steps - part->walk;
 }
 
-/* Where the state of a part is read and written: in place, or into a slot that kept views may have to give up. Returns
-   0 when there is none. */
+/* Chooses the slots that a part's state is read from and written to: the same slot if no other view refers to it, else
+   a new one, for which kept views may be evicted. Returns 0 when there is no slot. */
 static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *part)
 {
     const specdec__states *s = &c->kv.states;
@@ -41595,8 +41842,8 @@ static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *pa
     return part->to >= 0;
 }
 
-/* Lays out the rows of the view of node i, the first of its view, of a batch. Returns 0 when what its state needs is
-   not there. */
+/* Lays out the rows of one view of a batch, from node i on, which is its first. Returns 0 if the view's state or stored
+   inputs do not suffice, or if there is no slot to write the state to. */
 static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *batch, int i)
 {
     specdec__mixes *m = &c->mix;
@@ -41647,7 +41894,8 @@ static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *
 
 SPECDEC__FOR_SPEED
 
-/* What the state takes in of a row: of a node of the step as its matrices made it, else as it was kept. */
+/* Returns the state's inputs of a row in a layer: those that the input matrices have just computed for a node, or those
+   stored for a waiting token. */
 static const float *specdec__forward_mix_inputs(const specdec__context *c, const specdec__mix_part *part, int layer,
                                                 const specdec__mix_row *row)
 {
@@ -41656,8 +41904,8 @@ static const float *specdec__forward_mix_inputs(const specdec__context *c, const
     return specdec__state_inputs(&c->kv.states, &part->view->state, row->place, layer);
 }
 
-/* The inputs of the convolution's `count` last taps up to a row (-1: up to the state), oldest first: rows, then those
-   of the state's window; zeros of an empty one. */
+/* Finds the convolution's inputs at its last `count` taps up to row `at` (-1: up to the state), oldest first: inputs of
+   rows, before these the state's window, before the first token zeros. */
 static void specdec__forward_mix_taps(const specdec__context *c, const specdec__mix_part *part, int layer, int at,
                                       int count, const float **taps)
 {
@@ -41679,13 +41927,14 @@ static void specdec__forward_mix_taps(const specdec__context *c, const specdec__
     }
 }
 
-/* log(1 + e^x) */
+/* Returns log(1 + e^x). */
 static float specdec__forward_softplus(float x)
 {
     return x > 20 ? x : (float)specdec__log_double(1 + (double)specdec__exp(x));
 }
 
-/* The decay and the rate of each head's update, from what the matrices made of a token for it. */
+/* Computes the decay and the rate of each head's update for one token. made: the numbers that the input matrices have
+   given for the heads. */
 static void specdec__forward_mix_rates(const specdec__context *c, const specdec__layer *layer, const float *made,
                                        float *decay, float *rate)
 {
@@ -41706,10 +41955,11 @@ static void specdec__forward_mix_rates(const specdec__context *c, const specdec_
     }
 }
 
-/* Channels of a block of the convolution: those of a head where heads are normed, else some. */
+/* Returns the channels of a block of the convolution: those of one head where heads are normalised, else 64. */
 static int specdec__forward_mix_block(const specdec__mixing *m) { return m->kind == SPECDEC__DELTA ? m->rows : 64; }
 
-/* Block `block` of a row after the convolution. With block 0, also what the heads' updates need. */
+/* Computes the convolution of one row for a block of channels, with the norms of queries and keys; for block 0 also the
+   decays and rates of all heads. Of the short kind, writes the gated output to h. */
 static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mix_part *part,
                                           const specdec__layer *layer, int number, int block)
 {
@@ -41741,7 +41991,7 @@ static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mi
     }
 }
 
-/* The part that a row belongs to. */
+/* Returns the part that a row belongs to. */
 static const specdec__mix_part *specdec__forward_mix_part(const specdec__context *c, int row)
 {
     const specdec__mix_part *part = c->mix.part + c->mix.parts - 1;
@@ -41751,7 +42001,8 @@ static const specdec__mix_part *specdec__forward_mix_part(const specdec__context
     return part;
 }
 
-/* Whether a row's inputs are to pass the convolution: it is run, or others of its branch are, or it waits. */
+/* Whether the convolution of a row is needed: the row is a node that is run, has such a node in its subtree, or is a
+   waiting token. */
 static int specdec__forward_mix_wanted(const specdec__context *c, int number)
 {
     const specdec__mix_row *row = &c->mix.row[number];
@@ -41761,7 +42012,7 @@ static int specdec__forward_mix_wanted(const specdec__context *c, int number)
                                                            specdec__forward_mix_part(c, number)->waiting));
 }
 
-/* Applies a row to the matrix of a head; where it is run, its output goes to h. */
+/* Applies a row to the matrix of a head; if the row is a node that is run, writes the head's output to h. */
 static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer *layer, int head, int number,
                                        float *matrix)
 {
@@ -41786,7 +42037,8 @@ static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer
         c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
 }
 
-/* Head `head` of a layer for a part: its matrix is read and written once. */
+/* Computes one head of a layer for one part: applies waiting tokens and certain nodes to its matrix, then walks the
+   other nodes on copies. The matrix is read and written once. */
 static void specdec__forward_mix_head(specdec__context *c, int thread, const specdec__mix_part *part,
                                       const specdec__layer *layer, int head)
 {
@@ -41822,7 +42074,8 @@ static void specdec__forward_mix_head(specdec__context *c, int thread, const spe
     }
 }
 
-/* The window of the convolution of a part, where its state is written; and what is kept of its nodes. */
+/* Writes the window of the convolution of a part, if the part's state is written, and stores the inputs of its
+   nodes. */
 static void specdec__forward_mix_keep(specdec__context *c, int thread, const specdec__mix_part *part,
                                       const specdec__layer *layer)
 {
@@ -41853,7 +42106,8 @@ static void specdec__forward_mix_keep(specdec__context *c, int thread, const spe
         }
 }
 
-/* Norms and gates group `group` of what the heads of a row have given. */
+/* Applies norm and gate to one group of the outputs of heads in a row of h, of `size` values. For Mamba-2 the gate
+   comes before the norm. */
 static void specdec__forward_mix_gate(specdec__context *c, const specdec__layer *layer, int node, int group, int size)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
@@ -41870,7 +42124,8 @@ static void specdec__forward_mix_gate(specdec__context *c, const specdec__layer 
         memcpy(out, gate, (size_t)size * sizeof *out);
 }
 
-/* The convolution of all rows. Of the short kind its inputs are products. Returns 1 when cancelled. */
+/* Computes a thread's share of the convolution of all rows. Of the short kind, its inputs are first multiplied by a
+   gate. Returns 1 when cancelled. */
 static int specdec__forward_mix_first(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
@@ -41896,8 +42151,9 @@ static int specdec__forward_mix_first(specdec__context *c, int thread, const spe
     return specdec__pool_barrier(c->pool);
 }
 
-/* h = what a recurrent layer makes of c->mix.raw, which its matrices have made. Of units (part, head or what is kept)
-   that are done nothing is done again. Returns 1 when cancelled. */
+/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.raw, the outputs of its input matrices.
+   Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns 1 when
+   cancelled. */
 static int specdec__forward_mix(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
@@ -41933,6 +42189,7 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
 
 SPECDEC__FOR_SIZE
 
+/* Runs all recurrent layers for the rows of specdec__forward_mix_settle, as a function of the thread pool. */
 static void specdec__forward_mix_settle_layers(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -41943,8 +42200,8 @@ static void specdec__forward_mix_settle_layers(void *argument, int thread)
             specdec__forward_mix(c, thread, &c->model->layer[i]);
 }
 
-/* A step has ended early, or is not run at all: what waited is applied where it was not yet, and nothing else. That
-   takes as long as states are read, and is not cancelled. */
+/* Finishes the states of a step that has ended early or is not run: applies the waiting tokens where they are not
+   applied yet, and no other rows. It takes as long as reading the states, and cannot be cancelled. */
 static void specdec__forward_mix_settle(specdec__context *c)
 {
     specdec__mixes *m = &c->mix;
@@ -41974,7 +42231,8 @@ static void specdec__forward_mix_settle(specdec__context *c)
     c->n = n;
 }
 
-/* What comes of a step, for the states of its views: they have what waited, and what is certain if it is done. */
+/* Ends a step for the states of its views: the waiting tokens are in them now; the state with the certain nodes becomes
+   state->next. done: 0: the step has ended early. */
 static void specdec__forward_mix_end(specdec__context *c, int done)
 {
     specdec__states *s = &c->kv.states;
@@ -42012,7 +42270,8 @@ static void specdec__forward_mix_end(specdec__context *c, int done)
     }
 }
 
-/* Lays out the rows of a batch whose views have states. */
+/* Lays out the rows of a batch for the recurrent layers. Errors: FULL (a state, its inputs or a free slot is
+   missing). */
 static specdec_result specdec__forward_mix_prepare(specdec__context *c, const specdec__batch *batch,
                                                    specdec_error *error)
 {
@@ -42041,14 +42300,15 @@ static specdec_result specdec__forward_mix_prepare(specdec__context *c, const sp
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>forward/block: dynamic convolutions over the rows of a block: see specdec__block.
+ * >>forward/block: dynamic convolutions over the rows of a block that is drafted in one pass: see specdec__block.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* A thread's part of a convolution: rows of c->mixed (n, e) become sums over taps of weights times rows of x (n, e),
-   the row itself and those before it; c->convs has what the half's matrix says of each row. side: 0: before the half,
-   1: behind it. Canonical: taps in order. */
+/* Computes a thread's part of a dynamic convolution: each row of c->mixed (n, e) is a sum over taps of weights times
+   the rows of x (n, e) up to its own. Weights are `base` plus those that the half's matrix has projected from the row,
+   in c->convs. side: 0: the convolution before the half, 1: the one behind it. A half is attention or the feed-forward
+   network of a layer. Canonical: taps in order. */
 static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
 {
     const specdec__block *b = &c->model->block;
@@ -42072,7 +42332,7 @@ static void specdec__forward_convolve(specdec__context *c, int thread, const flo
     }
 }
 
-/* A thread's part of c->mixed goes back to where the half's output is awaited. */
+/* Copies a thread's part of c->mixed to x. */
 static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -42088,11 +42348,12 @@ static void specdec__forward_convolved(const specdec__context *c, int thread, fl
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>forward/step: a step: layers, experts, logits; committing its nodes.
+ * >>forward/step: runs a step, one forward pass of a batch: embedding, layers, experts, logits; commits its nodes.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
+/* Returns a product to compute: a layer's matrix, a bias (-1: none), and where rows go, `stride` floats apart. */
 static specdec__output specdec__forward_output(const specdec__layer *layer, int matrix, int bias, float *out,
                                                int stride)
 {
@@ -42105,6 +42366,7 @@ static specdec__output specdec__forward_output(const specdec__layer *layer, int 
     return t;
 }
 
+/* Returns an input of n rows of values, `stride` floats apart. up: NULL, or values become activation(values) * up. */
 static specdec__input specdec__forward_input(float *values, int n, int stride, const float *up)
 {
     specdec__input in;
@@ -42122,7 +42384,7 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     return in;
 }
 
-/* What `up` is multiplied by, or without it what is activated by itself, in a layer. */
+/* Returns the input of a network's last matrix in a layer: activation(values) * up; up NULL: activation(values). */
 static specdec__input specdec__forward_activated(const specdec__context *c, const specdec__layer *layer, float *values,
                                                  int n, int stride, const float *up)
 {
@@ -42133,7 +42395,7 @@ static specdec__input specdec__forward_activated(const specdec__context *c, cons
     return in;
 }
 
-/* Rows of h that are those of x, or, where there is a weight, their norms. */
+/* Returns an input of n rows in h: the norms of the rows of x with these weights, or with NULL the rows themselves. */
 static specdec__input specdec__forward_normed(specdec__context *c, int n, const float *norm)
 {
     specdec__input in = specdec__forward_input(c->h, n, c->e, NULL);
@@ -42143,7 +42405,7 @@ static specdec__input specdec__forward_normed(specdec__context *c, int n, const 
     return in;
 }
 
-/* Quantises an input and multiplies matrices by it. Returns 1 when cancelled. */
+/* Quantises an input and multiplies several matrices by it. Returns 1 when cancelled. */
 static int specdec__forward_project(specdec__context *c, int thread, const specdec__input *in,
                                     const specdec__output *targets, int count)
 {
@@ -42154,8 +42416,8 @@ static int specdec__forward_project(specdec__context *c, int thread, const specd
     return specdec__pool_barrier(c->pool);
 }
 
-/* Queries, which stand in c->queries and c->absorbed then, and the one key of all heads, before its norm, of latent
-   attention. Returns 1 when cancelled. */
+/* Computes the queries of latent attention, in c->queries and c->absorbed, and in c->keys the one key of all heads,
+   before its norm. Returns 1 when cancelled. */
 static int specdec__forward_latent_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
@@ -42180,8 +42442,8 @@ static int specdec__forward_latent_queries(specdec__context *c, int thread, cons
     return specdec__forward_absorb(c, thread, layer);
 }
 
-/* What the first matrices of a half read where it begins with a convolution: of norms of x, of which *in tells. Returns
-   1 when cancelled. */
+/* Runs the convolution before a half of a layer (models that draft blocks). *in: at first the norms of x; then the
+   output of the convolution, which the first matrices of the half read. Returns 1 when cancelled. */
 static int specdec__forward_convolve_input(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
                                            int base, specdec__input *in)
 {
@@ -42195,7 +42457,7 @@ static int specdec__forward_convolve_input(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* The output of such a half, in c->y, goes through another convolution. Returns 1 when cancelled. */
+/* Runs the convolution behind a half of a layer, over the half's output in c->y. Returns 1 when cancelled. */
 static int specdec__forward_convolve_output(specdec__context *c, int thread, const float *base)
 {
     specdec__forward_convolve(c, thread, base, 1, c->y);
@@ -42205,7 +42467,7 @@ static int specdec__forward_convolve_output(specdec__context *c, int thread, con
     return 0;
 }
 
-/* Queries, keys and values of a layer. Returns 1 when cancelled. */
+/* Computes the queries, keys and values of a layer, before norms and RoPE. Returns 1 when cancelled. */
 static int specdec__forward_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
@@ -42227,7 +42489,7 @@ static int specdec__forward_queries(specdec__context *c, int thread, const specd
     return specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1);
 }
 
-/* x += attention of it. Returns 1 when cancelled. */
+/* Runs the attention half of a layer: x += output matrix * attention(norm(x)). Returns 1 when cancelled. */
 static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
@@ -42273,7 +42535,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* Where in the rows of a recurrent layer the first matrices put what they make. */
+/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.raw they write. Returns how many. */
 static int specdec__forward_mix_targets(const specdec__context *c, const specdec__layer *layer, specdec__output *t)
 {
     const specdec__mixing *m = &c->model->mixing;
@@ -42290,8 +42552,8 @@ static int specdec__forward_mix_targets(const specdec__context *c, const specdec
     return count;
 }
 
-/* x += what a recurrent layer makes of it; where the layer attends, too, the sum waits in c->mix.beside. Returns 1 when
-   cancelled. */
+/* Runs the recurrent half of a layer: x += output of the recurrence of norm(x). Where the layer also attends, the sum
+   goes to c->mix.beside and x stays. Returns 1 when cancelled. */
 static int specdec__forward_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
@@ -42312,8 +42574,8 @@ static int specdec__forward_recurrent_half(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* out (n, e) = down(activation(gate x) * up x), or, without a gate, down(activation(up x)): the network of a layer that
-   every token goes through. Returns 1 when cancelled. */
+/* Runs the feed-forward network of a layer that every token passes: out (n, e) = down(activation(gate x) * up x), or
+   without a gate down(activation(up x)). Returns 1 when cancelled. */
 static int specdec__forward_network(specdec__context *c, int thread, const specdec__layer *layer,
                                     const specdec__input *x, float *out)
 {
@@ -42337,7 +42599,7 @@ static int specdec__forward_network(specdec__context *c, int thread, const specd
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
-/* x += what its network makes of it. Returns 1 when cancelled. */
+/* Runs the feed-forward half of a layer without experts: x += network(norm(x)). Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
@@ -42351,7 +42613,7 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     return specdec__pool_barrier(c->pool);
 }
 
-/* Row i of the embeddings for layers, of which x0 and its product are there: see specdec__inputs. */
+/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__inputs); it holds matrix * x0 at first. */
 static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
 {
     const specdec__inputs *inputs = &c->model->inputs;
@@ -42370,7 +42632,7 @@ static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
     specdec__forward_check(c, thread, i, row, all, SPECDEC__SOUND);
 }
 
-/* The embeddings for layers of all rows. Returns 1 when cancelled. */
+/* Computes the embeddings for layers of all rows (specdec__inputs). Returns 1 when cancelled. */
 static int specdec__forward_layer_inputs(specdec__context *c, int thread)
 {
     const specdec__input in = specdec__forward_normed(c, c->n, NULL);
@@ -42388,7 +42650,7 @@ static int specdec__forward_layer_inputs(specdec__context *c, int thread)
     return specdec__pool_barrier(c->pool);
 }
 
-/* What the streams' router of a layer says of x. Returns 1 when cancelled. */
+/* Computes the output of a layer's router of streams for x, in c->stream_router. Returns 1 when cancelled. */
 static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
@@ -42397,7 +42659,8 @@ static int specdec__forward_route_streams(specdec__context *c, int thread, const
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
 
-/* The streams of all rows are made of x, which is the first; or, at the end, x of them. Returns 1 when cancelled. */
+/* Computes all streams from x before the first layer (end = 0), or x from all streams behind the last layer (end = 1).
+   Returns 1 when cancelled. */
 static int specdec__forward_project_streams(specdec__context *c, int thread, int end)
 {
     const specdec__streams *streams = &c->model->streams;
@@ -42422,7 +42685,7 @@ static int specdec__forward_project_streams(specdec__context *c, int thread, int
     return specdec__pool_barrier(c->pool);
 }
 
-/* How a layer begins that has several streams: it predicts them. Returns 1 when cancelled. */
+/* Begins a layer of a model with several streams: computes the prediction of all streams. Returns 1 when cancelled. */
 static int specdec__forward_layer_begin(specdec__context *c, int thread, const specdec__layer *layer)
 {
     if (specdec__forward_route_streams(c, thread, layer))
@@ -42431,7 +42694,8 @@ static int specdec__forward_layer_begin(specdec__context *c, int thread, const s
     return specdec__pool_barrier(c->pool);
 }
 
-/* x becomes (x + what stands beside attention) / root(2): see specdec__streams. Returns 1 when cancelled. */
+/* Runs LAuReL behind the attention of a layer: x = (x + h + norm(up(down h))) / root(2), h being the input of
+   attention: see specdec__streams. Returns 1 when cancelled. */
 static int specdec__forward_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
@@ -42449,8 +42713,8 @@ static int specdec__forward_laurel(specdec__context *c, int thread, const specde
     return specdec__pool_barrier(c->pool);
 }
 
-/* How a layer ends: streams are corrected, if there are several; x, or all others, += what comes of its own embeddings,
-   if there are any; then times its factor. Returns 1 when cancelled. */
+/* Ends a layer: corrects all streams, if there are several; adds the output of the layer's own embeddings to x, or to
+   all streams but x; multiplies x by the layer's output scale, if it has one. Returns 1 when cancelled. */
 static int specdec__forward_layer_end(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
@@ -42484,7 +42748,7 @@ static int specdec__forward_layer_end(specdec__context *c, int thread, const spe
     return specdec__pool_barrier(c->pool);
 }
 
-/* What a router says of the experts of a row (experts) becomes their softmax or their sigmoids. */
+/* Turns a router's outputs for the experts of a row, router (experts), into their softmax or their sigmoids. */
 static void specdec__forward_router(const specdec__context *c, float *router)
 {
     const specdec__model *m = c->model;
@@ -42503,17 +42767,18 @@ static void specdec__forward_router(const specdec__context *c, float *router)
         router[i] /= sum;
 }
 
-/* What candidates are chosen by: the score of i is value[i] + bias[i]. */
+/* Scores by which experts, or groups of experts, are ranked: the score of number i is value[i] + bias[i]. */
 typedef struct specdec__scores {
-    const float *value, *bias; /* bias NULL: 0 */
+    const float *value, *bias; /* bias NULL: zeros */
 } specdec__scores;
 
+/* Returns the score of number i. */
 static float specdec__forward_scored(const specdec__scores *s, int i)
 {
     return s->value[i] + (s->bias ? s->bias[i] : 0);
 }
 
-/* Puts i into its place among order[count], in order of falling scores, of which `most` stay. Returns how many. */
+/* Inserts number i into a list of the `most` highest scores: order[count], highest first. Returns the new count. */
 static int specdec__forward_rank(const specdec__scores *scores, int i, int *order, int count, int most)
 {
     const float score = specdec__forward_scored(scores, i);
@@ -42527,7 +42792,7 @@ static int specdec__forward_rank(const specdec__scores *scores, int i, int *orde
     return specdec__min_int(count + 1, most);
 }
 
-/* Marks the groups of experts that are chosen from: those whose two largest scores have the largest sums. */
+/* Marks the groups that experts are chosen from, open (groups) = 1: those with the largest sums of two scores. */
 static void specdec__forward_open(const specdec__model *m, const specdec__scores *scores, unsigned char *open)
 {
     const int size = m->experts / m->groups;
@@ -42549,7 +42814,7 @@ static void specdec__forward_open(const specdec__model *m, const specdec__scores
         open[best[i]] = 1;
 }
 
-/* Chooses the experts of a row by what the router says (experts), and how much they count. */
+/* Chooses the experts of a row from the outputs of the router, router (experts), and computes their weights. */
 static void specdec__forward_choose(const specdec__context *c, const specdec__layer *layer, int row, float *router)
 {
     const specdec__model *m = c->model;
@@ -42570,7 +42835,8 @@ static void specdec__forward_choose(const specdec__context *c, const specdec__la
         share[i] = share[i] / sum * m->expert_scale;
 }
 
-/* Lays the columns of each expert side by side. */
+/* Assigns columns to all pairs of a row and an expert, so that the columns of an expert are contiguous, and makes jobs
+   of at most SPECDEC__COLUMNS columns. */
 static void specdec__forward_sort(specdec__context *c)
 {
     const int chosen = c->model->chosen, experts = c->model->experts, columns = c->n * chosen;
@@ -42596,7 +42862,8 @@ static void specdec__forward_sort(specdec__context *c)
     }
 }
 
-/* The tiles of item `at` of a walk, of which each job has so many, and the job. */
+/* Finds item `at` of a walk over all jobs, each of which has `tiles` tiles: *job becomes its job, places[0] its tile
+   and places[1] the next tile of the same matrix. Returns the target of the matrix. */
 static const specdec__output *specdec__forward_routed(const specdec__context *c, const specdec__output *targets,
                                                       int at, int tiles, specdec__place *places,
                                                       const specdec__job **job)
@@ -42615,7 +42882,7 @@ static const specdec__output *specdec__forward_routed(const specdec__context *c,
     return targets;
 }
 
-/* Matrices of experts, each over its own columns; as specdec__forward_multiply. */
+/* Multiplies matrices of all experts, each by the columns of its expert; otherwise as specdec__forward_multiply. */
 static void specdec__forward_multiply_routed(specdec__context *c, int thread, const specdec__output *targets, int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
@@ -42645,7 +42912,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     }
 }
 
-/* Quantises an input and multiplies matrices of experts by it. Returns 1 when cancelled. */
+/* Quantises an input, a row for each column, and multiplies matrices of experts by it. Returns 1 when cancelled. */
 static int specdec__forward_project_routed(specdec__context *c, int thread, const specdec__input *in,
                                            const specdec__output *targets, int count)
 {
@@ -42656,7 +42923,7 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* out (n, stride) = what the experts of each row give, by their shares, best first. */
+/* Computes a thread's part of out (n, stride): each row's sum of outputs of experts times weights, best first. */
 static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, stride);
@@ -42673,7 +42940,7 @@ static void specdec__forward_blend(specdec__context *c, int thread, float *out, 
     }
 }
 
-/* y += what the shared expert gives, times the sigmoid of what its router says, if it has one. */
+/* Adds the shared expert's output in c->parts to y, times the sigmoid of its router's output, if it has a router. */
 static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -42689,8 +42956,8 @@ static void specdec__forward_share(specdec__context *c, int thread, const specde
     }
 }
 
-/* The routes of all rows, of which h is what routers read then: choices are shared out. Also what else experts need of
-   h. Returns 1 when cancelled. */
+/* Runs the router of a layer and chooses the experts of all rows; threads share the rows. Also computes the shared
+   expert's router and the latent rows, which read the same h. Returns 1 when cancelled. */
 static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int experts = c->model->experts, stride = specdec__forward_stride(experts);
@@ -42723,8 +42990,8 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
     return specdec__pool_barrier(c->pool);
 }
 
-/* y = the sum of what the networks of each row's experts make of h, or of another norm of x, or of what is latent of
-   h. Returns 1 when cancelled. */
+/* Computes y: the weighted sum of the networks of each row's experts. They read h, another norm of x, or latent rows,
+   according to the architecture. Returns 1 when cancelled. */
 static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(c->model->expert_ff);
@@ -42756,7 +43023,8 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
-/* y = norm(y), of what experts give, + norm(parts), of what the network beside them gives. Returns 1 when cancelled. */
+/* Computes y = norm(y) + norm(parts): y is the output of the experts, parts that of the network beside them (the trait
+   BOTH). Returns 1 when cancelled. */
 static int specdec__forward_both(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -42778,8 +43046,8 @@ static int specdec__forward_both(specdec__context *c, int thread, const specdec_
     return specdec__pool_barrier(c->pool);
 }
 
-/* Adds to x the outputs of its experts, and of the shared expert or the dense network, if there is one. Returns 1 when
-   cancelled. */
+/* Runs the feed-forward half of a layer with experts: x += outputs of its experts, and of the shared expert or the
+   dense network if there is one. Returns 1 when cancelled. */
 static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int shared = layer->shape.shared;
@@ -42800,7 +43068,7 @@ static int specdec__forward_mixture_half(specdec__context *c, int thread, const 
     return specdec__pool_barrier(c->pool);
 }
 
-/* Hands out states after so many layers. */
+/* Copies hidden states to the readers that want those before layer number `layer`, or SPECDEC_STATE_FINAL. */
 static void specdec__forward_tap(const specdec__context *c, int thread, int layer)
 {
     const specdec__model *m = c->model;
@@ -42823,8 +43091,8 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
     }
 }
 
-/* Row i of what the layer, or the matrix before it, reads: the norm of the embedding, and behind it the norm of the
-   state, or of what came of states, in x. */
+/* Computes row i of h for a model that reads states: the norm of the embedding, and behind it the norm of the state,
+   which c->reads holds, or x where reads.matrix has been applied already. */
 static void specdec__forward_beside(specdec__context *c, int i, const float *embedding)
 {
     const specdec__reads *reads = &c->model->reads;
@@ -42844,7 +43112,8 @@ static void specdec__forward_beside(specdec__context *c, int i, const float *emb
         memcpy(x, h + width, (size_t)width * sizeof *x);
 }
 
-/* Makes x of the states that a step reads, or of these and embeddings, in h. Returns 1 when cancelled. */
+/* Computes x from the states that a model reads: reads.matrix times the states, or with reads.joined times the rows of
+   h. Returns 1 when cancelled. */
 static int specdec__forward_read(specdec__context *c, int thread)
 {
     const specdec__reads *reads = &c->model->reads;
@@ -42860,7 +43129,7 @@ static int specdec__forward_read(specdec__context *c, int thread)
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
 
-/* A thread's share of the rows of the embedding and of the angles by which they are turned. */
+/* Computes a thread's share of the embeddings of all rows, and of RoPE's angles. */
 static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
@@ -42887,8 +43156,8 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     }
 }
 
-/* A thread's share of the logits, or of their bounds, if any are wanted: of rows[i] of x. Their states become rows of
-   h in any case. */
+/* Computes a thread's share of the logits of the wanted rows of x, or of bounds, or of neither (specdec__screen_makes).
+   In any case h becomes their hidden states, (row_count, e). A function of the thread pool. */
 static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -42917,7 +43186,8 @@ static void specdec__forward_logits(void *argument, int thread)
         specdec__forward_multiply(c, thread, &t, 1);
 }
 
-/* Keys and values of all layers, of x, which came of states. Returns 1 when cancelled. */
+/* Computes the keys and values of all layers of a model that drafts blocks from the target's states, which reads.matrix
+   has projected to x, and stores them in the cache. Returns 1 when cancelled. */
 static int specdec__forward_keys(specdec__context *c, int thread)
 {
     const specdec__input in = specdec__forward_normed(c, c->n, c->model->reads.after);
@@ -42946,6 +43216,7 @@ static int specdec__forward_keys(specdec__context *c, int thread)
     return specdec__pool_barrier(c->pool);
 }
 
+/* Runs a thread's share of a step, a function of the thread pool: embedding, layers, hidden states, logits. */
 static void specdec__forward_worker(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -42995,7 +43266,7 @@ static void specdec__forward_worker(void *argument, int thread)
         specdec__forward_logits(c, thread);
 }
 
-/* Reserves slots for node i of a batch, and works out where it stands. Returns 0 when pages run out. */
+/* Reserves a slot for node i of a batch, and computes its logical and RoPE position. Returns 0 when pages run out. */
 static int specdec__forward_seat(specdec__context *c, const specdec__batch *batch, int i)
 {
     specdec__view *view = batch->views[i];
@@ -43023,7 +43294,7 @@ static int specdec__forward_seat(specdec__context *c, const specdec__batch *batc
     return 1;
 }
 
-/* Checks a batch and works out positions, slots, trunk and rows. */
+/* Checks a batch, reserves slots for its nodes and prepares the context for them. Errors: ARGUMENT, FULL. */
 static specdec_result specdec__forward_prepare(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     int i;
@@ -43060,8 +43331,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     return SPECDEC_OK;
 }
 
-/* Prepares a cancelled batch without computing it: its nodes get their slots in the cache, and rows that waited are
-   applied to the states of recurrent layers. */
+/* Prepares a cancelled batch without computing it: its nodes get slots in the cache, and waiting tokens are applied to
+   the states of recurrent layers. Errors: as specdec__forward. */
 static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
@@ -43074,9 +43345,9 @@ static specdec_result specdec__forward_skip(specdec__context *c, const specdec__
     return result;
 }
 
-/* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
-   in reserved slots of the views, until they are committed or overwritten by the next step. Rows whose values are
-   no numbers are noted: see specdec__forward_sound. */
+/* Runs a batch, one forward pass: logits (wanted rows, vocab) go to c->logits, hidden states (wanted rows, stride c->e)
+   to c->h, keys and values to reserved slots of the views, until they are committed or the next step overwrites them.
+   Rows with values that are not finite are recorded: see specdec__forward_sound. Errors: ARGUMENT, FULL, CANCELLED. */
 static specdec_result specdec__forward(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
@@ -43098,7 +43369,7 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
     return c->hooks->beyond(c, result, error);
 }
 
-/* The first n nodes in the context's own arrays as a batch that wants every row. */
+/* Returns a batch of the context's first n nodes, of which `done` were run before; all rows are wanted. */
 static specdec__batch specdec__forward_batch(const specdec__context *c, int done, int n)
 {
     specdec__batch batch;
@@ -43112,7 +43383,7 @@ static specdec__batch specdec__forward_batch(const specdec__context *c, int done
     return batch;
 }
 
-/* The same, all of one view. */
+/* Returns a batch of the first n nodes in the context's own arrays, all of one view; see specdec__forward_batch. */
 static specdec__batch specdec__forward_alone(const specdec__context *c, specdec__view *view, int done, int n)
 {
     int i;
@@ -43122,7 +43393,7 @@ static specdec__batch specdec__forward_alone(const specdec__context *c, specdec_
     return specdec__forward_batch(c, done, n);
 }
 
-/* Which of nodes path[n] this one is; -1: none. */
+/* Returns the index of a node in path[n]; -1: it is not there. */
 static int specdec__forward_among(const int *path, int n, int node)
 {
     while (n > 0 && path[n - 1] != node)
@@ -43130,10 +43401,10 @@ static int specdec__forward_among(const int *path, int n, int node)
     return n - 1;
 }
 
-/* Commits nodes path[count], rising, of n nodes of a view that were run. path goes on with the `stay` of them that stay
-   nodes, numbered anew in this order: they descend from the last one. With stay = -1 all behind the last one stay, and
-   their numbers fall by count; those that do not descend from it are never asked for again. Returns how many numbers
-   nodes have now. */
+/* Commits nodes path[0 .. count), rising, of n nodes of a view that were run. The next `stay` entries of path stay
+   nodes, descend from path[count - 1], and get the numbers 0, 1, ... in this order. With stay = -1 all nodes behind
+   path[count - 1] stay, and their numbers fall by count; those that do not descend from it are never used again.
+   Returns the number of nodes left. */
 static int specdec__forward_keep(specdec__context *c, specdec__view *view, const int *path, int count, int stay, int n)
 {
     const int all = stay < 0, last = path[count - 1], left = all ? n - 1 - last : stay, end = all ? n - count : stay;
@@ -43155,20 +43426,23 @@ static int specdec__forward_keep(specdec__context *c, specdec__view *view, const
     return end;
 }
 
-/* Which tokens of a text shall have their logits, and which their states; and what else a text brings along. */
+/* What a prefill computes besides keys and values: logits and states of some tokens; and states that it reads. */
 typedef struct specdec__rows {
-    int from;           /* this one and those behind it */
-    float *logits;      /* (count - from, vocab), the caller's; NULL: only the last one is kept, as row 0 */
-    int states_from;    /* this one and those behind it */
-    specdec__taps taps; /* out (count - states_from, ...) is the caller's; NULL: none */
-    float *reads;       /* (count - reads_from, stride): states that a model reads; NULL: it reads none */
-    int reads_from;
-    /* Told of each batch, tokens [at, at + n), before it is committed; its error ends the run. Or NULL */
+    int from;           /* logits are computed for this token and all later ones */
+    float *logits;      /* (count - from, vocab) the caller's memory; NULL: only the last row is kept, as row 0 of
+                           c->logits */
+    int states_from;    /* hidden states are copied for this token and all later ones */
+    specdec__taps taps; /* which states; out (count - states_from, ...) is the caller's memory; out NULL: none */
+    float *reads;       /* (count - reads_from, stride) states of another model that this one reads; NULL: it reads
+                           none */
+    int reads_from;     /* the token of the first row of `reads` */
+    /* Called after each batch, tokens [at, at + n), before it is committed; its error ends the prefill. NULL: not
+       called. */
     specdec_result (*hear)(void *listener, int at, int n);
     void *listener;
 } specdec__rows;
 
-/* Logits for token `from` and those behind it, of which the last becomes row 0; no states. */
+/* Returns rows that ask for logits of token `from` and later ones, of which the last becomes row 0, and no states. */
 static specdec__rows specdec__forward_wanted(int from)
 {
     specdec__rows rows;
@@ -43178,7 +43452,7 @@ static specdec__rows specdec__forward_wanted(int from)
     return rows;
 }
 
-/* A batch will hold tokens [at, at + n) of a text: where their states go, and what it reads. */
+/* Sets up a context for tokens [at, at + n) of a prefill: where their states go, and which states it reads. */
 static void specdec__forward_states(specdec__context *c, const specdec__rows *rows, int at, int n)
 {
     const size_t width = (size_t)rows->taps.count * (size_t)c->model->embedding;
@@ -43194,7 +43468,7 @@ static void specdec__forward_states(specdec__context *c, const specdec__rows *ro
         c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_read_stride(c->model);
 }
 
-/* Hands out the rows of a batch that holds tokens [at, at + n) of a text. */
+/* Copies the logits of a batch of tokens [at, at + n) of a prefill to the caller; the last row becomes row 0. */
 static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows, int at, int n)
 {
     const size_t vocab = (size_t)c->output->rows;
@@ -43207,9 +43481,9 @@ static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows
     memmove(c->logits, c->logits + (size_t)(n - skip - 1) * vocab, vocab * sizeof *c->logits);
 }
 
-/* Runs text[view length, count), most tokens a step, and commits them; the last row wanted becomes row 0 of c->logits.
-   Tokens that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. Errors also:
-   CANCELLED. */
+/* Prefills a view: runs tokens text[view->length .. count), `most` tokens a step, and commits them. Row 0 of c->logits
+   becomes the last wanted row. Token ids that the model lacks (padding of a larger vocabulary) count as 0. hooks: NULL,
+   or progress is reported. Errors: those of specdec__forward and specdec__forward_sound, CANCELLED. */
 static specdec_result specdec__forward_text(specdec__context *c, specdec__view *view, const int32_t *text, int count,
                                             int most, const specdec__rows *rows, const specdec_hooks *hooks,
                                             specdec_error *error)

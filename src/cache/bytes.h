@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>cache/bytes: keys and values as bytes of a file.
+ * >>cache/bytes: how keys, values and recurrent states are stored in the cache, and copied to and from a file.
  * ================================================================================================================== */
 
 #pragma once
@@ -14,13 +14,14 @@
 
 SPECDEC__FOR_SIZE
 
-/* A place in a file, to which keys and values go, or with `loads` from which they come. */
+/* A position in a saved file, and the direction of the copy: into the cache (a load) or into the file (a save). */
 typedef struct specdec__kv_file {
-    unsigned char *at; /* only read where they are loaded */
-    int loads;
+    unsigned char *at; /* the next byte of the file; a load only reads it */
+    int loads;         /* 1: bytes go from the file into the cache; 0: from the cache into the file */
 } specdec__kv_file;
 
-/* Moves count units of 1, 2 or 4 bytes, which lie side by side in the file and step bytes apart in a page. */
+/* Copies `count` units of 1, 2 or 4 bytes between a file and a page of the cache. Units are contiguous in the file, and
+   `step` bytes apart in the page. */
 static void specdec__kv_move(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
 {
     if (file->loads)
@@ -30,7 +31,8 @@ static void specdec__kv_move(specdec__kv_file *file, int unit, int count, unsign
     file->at += (size_t)unit * (size_t)count;
 }
 
-/* The same with floats, which are the machine's own in a page and little-endian in the file. */
+/* Copies `count` floats between a file, where they are contiguous and little-endian, and a page of the cache, where
+   they are `step` bytes apart and in the machine's byte order. */
 static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
 {
     uint32_t bits;
@@ -46,7 +48,8 @@ static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned 
     }
 }
 
-/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. type: of the cache. */
+/* Copies one key and its value between a file and slot `at` of a page. k: the page's keys for one layer and head. type:
+   the type of the cache, SPECDEC__KV_... */
 static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
                                   specdec__kv_file *file)
 {
@@ -77,14 +80,14 @@ static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsi
     }
 }
 
-/* Bytes that the keys and values of so many positions of a span take in a file. */
+/* Returns the bytes that the keys and values of `count` positions take in a file, for the layers of one span. */
 static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
 {
     return specdec__size_multiply(kv->span[span].bytes / SPECDEC__KEYS, (size_t)count);
 }
 
-/* Moves the keys and values of logical positions [from, end), which the view has: 64 positions at a time, of these
-   layer by layer, of these head by head. */
+/* Copies the keys and values of logical positions [from, end) of a view between the cache and a file. The file's order:
+   64 positions at a time; for these layer by layer; within a layer head by head. */
 static void specdec__view_move(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
                                specdec__kv_file *file)
 {
@@ -104,13 +107,15 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
     }
 }
 
-/* Bytes that a state takes in a file. */
+/* Returns the bytes that a recurrent state takes in a file: the bytes of its slot, with one of the two windows per
+   layer. */
 static size_t specdec__state_file_bytes(const specdec__states *s)
 {
     return s->bytes - specdec__mixing_window(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
 }
 
-/* Moves the state in a slot: of each layer the window of its convolution, then the matrices of its heads. */
+/* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
+   the matrices of its heads. */
 static void specdec__state_move_slot(const specdec__states *s, int slot, specdec__kv_file *file)
 {
     const size_t window = specdec__mixing_window(&s->mixing), layer = specdec__state_layer(&s->mixing);
@@ -125,8 +130,8 @@ static void specdec__state_move_slot(const specdec__states *s, int slot, specdec
     }
 }
 
-/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has, as kept ones
-   do. */
+/* Whether a span has enough pages for logical positions [from, end) of a view. Free pages count, and so do pages that
+   only kept views or this view hold, as these would be freed. */
 static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__pages *pages = &kv->span[span];
@@ -139,7 +144,8 @@ static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, 
     return !pages->count || (needed <= room && needed <= view->capacity);
 }
 
-/* An empty view gets slots for logical positions [from, end) of a span; there are pages for them. */
+/* Gives an empty view slots for logical positions [from, end) of a span. The caller has checked with specdec__view_fits
+   that there are enough pages. */
 static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, int from, int end)
 {
     specdec__segments *s = &view->span[span];
@@ -156,7 +162,8 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
 
 SPECDEC__FOR_SPEED
 
-/* Stores a key and a value as codes: see specdec__kv_store. */
+/* Quantises one key and one value to 8-bit codes and stores them in slot `at` of a page; arguments as for
+   specdec__kv_store. */
 static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
                                     int at, const float *key, const float *value, int8_t *codes)
 {
@@ -178,8 +185,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
     }
 }
 
-/* Stores one key (dim floats, rotated, padded with zeros) at k of a page of a cache of this type, and one value
-   (value_dim, padded) key_bytes behind, at place `at`. codes: room for (value_dim). */
+/* Stores one key and one value in slot `at` of a page. k: the page's keys for one layer and head; its values lie
+   key_bytes behind them. key (dim): rotated and padded with zeros. value (value_dim): padded with zeros. codes
+   (value_dim): a buffer. type: the type of the cache, SPECDEC__KV_... */
 static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
                               unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
 {
@@ -206,8 +214,8 @@ static void specdec__kv_store(int type, const specdec__kv_layer *layer, const sp
     }
 }
 
-/* Keys (dim, 64) of a page that are no tiles as floats, at least those in the first `slots`: in place for f32, else
-   converted into buffer. type: of the cache. */
+/* Returns the keys (dim, 64) of a page of an f32 or f16 cache as floats, valid at least for the first `slots` slots: in
+   place for f32, converted into `buffer` for f16. page: the page's keys for one layer and head. */
 static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer *layer,
                                                const specdec__kernels *kernels, const unsigned char *half, int slots,
                                                float *buffer)
@@ -226,7 +234,8 @@ static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer
     return buffer;
 }
 
-/* The same for values (64, value_dim). */
+/* Returns the values (64, value_dim) of a page of an f32 or f16 cache as floats, valid at least for the first `slots`
+   slots: in place for f32, converted into `buffer` for f16. page: the page's values for one layer and head. */
 static const float *specdec__kv_values_as_floats(int type, const specdec__kv_layer *layer,
                                                  const specdec__kernels *kernels, const unsigned char *half, int slots,
                                                  float *buffer)

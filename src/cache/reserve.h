@@ -12,8 +12,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Works out which slots can be reserved in the pages of the last segments. Only when a view itself has changed: what
-   other views do to these pages must not move the nodes that are reserved. */
+/* Computes `room` of the last segments: how many free slots of their pages this view may reserve. Called only when this
+   view has changed: what other views do to these pages must not move the nodes that are reserved. */
 static void specdec__view_settle(specdec__view *view, const specdec__kv *kv)
 {
     const int used = view->length % SPECDEC__KEYS;
@@ -29,7 +29,7 @@ static void specdec__view_settle(specdec__view *view, const specdec__kv *kv)
     }
 }
 
-/* The slot (page * 64 + place) of reserved node i. */
+/* Returns the slot (page * 64 + index in the page) that is reserved for node i. */
 static int specdec__view_reserved_slot(const specdec__view *view, int span, int i)
 {
     const specdec__segments *s = &view->span[span];
@@ -40,7 +40,8 @@ static int specdec__view_reserved_slot(const specdec__view *view, int span, int 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
 
-/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
+/* Whether a view still holds all keys of logical positions [from, end) that a token at position `end` attends to in a
+   span. */
 static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__segments *s = &view->span[span];
@@ -53,7 +54,7 @@ static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv,
     return at >= end || !kv->span[span].count;
 }
 
-/* The same for all spans, from the first key on. */
+/* Whether a view still holds, in every span, all of its first `end` keys that a token at position `end` attends to. */
 static int specdec__view_holds_all(const specdec__view *view, const specdec__kv *kv, int end)
 {
     int span, holds = 1;
@@ -63,16 +64,16 @@ static int specdec__view_holds_all(const specdec__view *view, const specdec__kv 
     return holds;
 }
 
-/* How many of the first `end` keys of a view can stay when it is cut there: those up to a checkpoint, where it has
-   states; none where a window would reach pages that were given back. */
+/* Returns to how many of its first `end` keys a view can be cut: with recurrent layers, up to the last checkpoint; 0
+   where a window would reach pages that were freed. */
 static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
 {
     end = specdec__states_are(&kv->states) ? specdec__state_reach(&view->state, end) : end;
     return specdec__view_holds_all(view, kv, end) ? end : 0;
 }
 
-/* Cuts a view without reserved slots to its first length keys, or as many as specdec__view_reach says, and gives back
-   pages that no view has a part in any more. */
+/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_reach returns, and
+   frees the pages that no view holds any more. */
 static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
@@ -98,8 +99,9 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
     view->shared = specdec__min_int(view->shared, length);
 }
 
-/* The kept view that goes first: the one not used for longest of those that nobody has shared, if these are a quarter
-   or more; else of all. Views that were shared are not pushed out by many that will never be. NULL: all are empty. */
+/* Returns the kept view to evict first: the least recently used one. If a quarter or more of the kept views were never
+   shared, only these are considered, so that many such views do not evict those that were shared. NULL: all kept views
+   are empty. */
 static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
 {
     specdec__view *view, *oldest = NULL;
@@ -115,8 +117,8 @@ static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
     return oldest;
 }
 
-/* Kept views give up some keys: first those behind what others have shared, then all of the oldest. Returns 0 when
-   there are none left. */
+/* Evicts keys of kept views: first the keys of one view behind its shared ones, if they are 64 or more; else all keys
+   of the view that specdec__kv_oldest returns. Returns 0 when kept views have no keys left. */
 static int specdec__kv_give_up(specdec__kv *kv)
 {
     specdec__view *view;
@@ -132,7 +134,8 @@ static int specdec__kv_give_up(specdec__kv *kv)
     return view != NULL;
 }
 
-/* A slot for a state, named once; kept views may have to give it up. -1: there is none. */
+/* Takes a slot for a recurrent state, with one reference; evicts kept views if there is no free one. Returns -1 if
+   there is still none. */
 static int specdec__kv_take_state(specdec__kv *kv)
 {
     specdec__view *oldest;
@@ -143,7 +146,8 @@ static int specdec__kv_take_state(specdec__kv *kv)
     return slot;
 }
 
-/* Hands out a page of a span to one view; -1: none is left, and kept views have none to give up. */
+/* Takes a page of a span, with one view as its holder; evicts kept views if there is no free page. Returns -1 if there
+   is still none. */
 static int specdec__pages_take(specdec__kv *kv, int span)
 {
     specdec__pages *pages = &kv->span[span];
@@ -159,8 +163,8 @@ static int specdec__pages_take(specdec__kv *kv, int span)
     return page;
 }
 
-/* A view that wants to go on within its last page, of which other views have a part, gets a copy of its own. Returns 0
-   when pages run out. */
+/* Copies the last page of a view in a span if other views hold it, too, as the view is to reserve slots in it (copy on
+   write). Returns 0 when pages run out. */
 static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
 {
     specdec__pages *pages = &kv->span[span];
@@ -188,7 +192,7 @@ static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
     return 1;
 }
 
-/* Slots that are reserved: nodes 0 to this - 1 have theirs. */
+/* Returns how many nodes, from node 0 on, have reserved slots in every span. */
 static int specdec__view_reserved(const specdec__view *view, const specdec__kv *kv)
 {
     int span, least = 1 << 30;
@@ -203,7 +207,7 @@ static int specdec__view_reserved(const specdec__view *view, const specdec__kv *
     return least;
 }
 
-/* Makes room for n nodes behind the committed tokens. Returns 0 when pages run out. */
+/* Reserves slots for n nodes behind the committed keys, in every span. Returns 0 when pages run out. */
 static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
 {
     int span;
@@ -231,7 +235,8 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
     return 1;
 }
 
-/* The same. Those who listen hear of it when it has changed something. */
+/* Reserves slots for n nodes as specdec__view_extend does, and notifies the listener if anything has changed. Returns 0
+   when pages run out. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
     const int before = SPECDEC__PIPE && kv->tell ? specdec__view_reserved(view, kv) : 0;
@@ -242,13 +247,14 @@ static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
     return enough;
 }
 
-/* Where the block of 32 dimensions from d on of an 8-bit key begins: 16 scales, then codes (8, 16 keys, 4). */
+/* Returns the offset of a block of an 8-bit key, dimensions d to d + 31, among the keys of a head in a page. A block is
+   16 scales, then codes (8, 16 keys, 4). */
 SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv_layer *layer, int slot, int d)
 {
     return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (layer->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
 }
 
-/* Where dimension d of an 8-bit value stands in its half of a page. */
+/* Returns the offset of the code of dimension d of an 8-bit value, from the first value of a head in a page. */
 SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
 {
     const int place = slot % SPECDEC__KEYS;
@@ -257,7 +263,8 @@ SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
            (size_t)(d % SPECDEC__ROWS * 4 + place % 4);
 }
 
-/* Copies an 8-bit key and value to another place; both from the keys of a page and head on. */
+/* Copies an 8-bit key and its value from slot a of one page to slot b of another. from, to: the keys of one layer and
+   head in these pages. */
 static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigned char *from, int a, unsigned char *to,
                                    int b)
 {
@@ -281,8 +288,8 @@ static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigne
     }
 }
 
-/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another; type: of
-   the cache. */
+/* Copies the keys and values in slots [a, a + count) of one page to slots [b, b + count) of another. from, to: the keys
+   of one layer and head in these pages. type: the type of the cache. */
 static void specdec__kv_copy_run(int type, const specdec__kv_layer *layer, const unsigned char *from, int a,
                                  unsigned char *to, int b, int count)
 {
@@ -301,7 +308,8 @@ static void specdec__kv_copy_run(int type, const specdec__kv_layer *layer, const
         memcpy(to + (d * SPECDEC__KEYS + own) * size, from + (d * SPECDEC__KEYS + old) * size, n * size);
 }
 
-/* Copies one slot to another, all layers and heads of a span: a key and a value. */
+/* Copies the keys and values of one slot to another, for all layers and heads of a span. Slots are page * 64 + index in
+   the page. */
 static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 {
     int layer, head;
@@ -315,7 +323,8 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
     }
 }
 
-/* Returns the pages that no later query's window reaches, but for a few. */
+/* Frees the pages of a span that the window of no later query reaches, except for the SPECDEC__BEHIND keys behind
+   it. */
 static void specdec__view_release(specdec__view *view, specdec__pages *pages, specdec__segments *s)
 {
     const int first = pages->window ? view->length + 1 - pages->window - SPECDEC__BEHIND : 0;
@@ -328,7 +337,7 @@ static void specdec__view_release(specdec__view *view, specdec__pages *pages, sp
     s->count -= gone;
 }
 
-/* Returns the spare pages. */
+/* Frees all reserved slots of a view: its spare pages, and the recurrent inputs of its nodes. */
 static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
 {
     int span, had = 0;
@@ -345,9 +354,9 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
 
-/* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens, and the next `stay` of path as nodes
-   from 0 on; with stay = -1 all behind them keep their slots. Also where another view has come to share the last page:
-   that one sees what is committed, and goes on in a copy. */
+/* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens. The next `stay` entries of path stay
+   reserved and become nodes 0, 1, ...; with stay = -1 all later nodes stay. Another view may share the last page by
+   now: it sees the committed keys, and copies the page before it reserves slots in it. */
 static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
@@ -385,12 +394,14 @@ static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *
     specdec__kv_tell(kv, SPECDEC__KV_COMMIT, view, NULL, count, stay, path);
 }
 
+/* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens; the slots of all other nodes are
+   free. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
     specdec__view_keep(view, kv, path, count, 0);
 }
 
-/* Forgets all tokens from logical position length on, as specdec__view_cut does, and what is reserved. */
+/* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
     specdec__view_unreserve(view, kv);
@@ -399,17 +410,17 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
     specdec__view_settle(view, kv);
 }
 
-/* A view was made or used now; others have shared `shared` of its keys. */
+/* Records that a view was made or used now, and that live views have shared its first `shared` keys. */
 static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared)
 {
     view->used = ++kv->clock;
     view->shared = specdec__max_int(view->shared, view->kept ? shared : 0);
 }
 
-/* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
-   pages. Of a view with states it is as many keys, from the first one on, as the other one still has states of. Returns
-   0 when there is no room for so many segments, or when pages that a window would reach have been returned; what was
-   put stays until the view is truncated. */
+/* Appends the keys [from, from + count) of another view to a view without copying: both views hold the pages. With
+   recurrent layers, `from` must be 0, and only as many keys are shared as the other view has a state for. Returns 0
+   when there is no room for the segments, or when the other view has freed pages that a window would reach; the keys
+   appended so far stay until the view is truncated. */
 static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     int end, span, i;
@@ -453,7 +464,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
 }
 SPECDEC__FOR_SPEED
 
-/* The last segment that starts at or before a logical position. */
+/* Returns the last segment that starts at or before a logical position. */
 static const specdec__segment *specdec__view_segment(const specdec__segments *segments, int position)
 {
     int low = 0, high = segments->count - 1;
@@ -469,7 +480,8 @@ static const specdec__segment *specdec__view_segment(const specdec__segments *se
     return &segments->at[low];
 }
 
-/* The page that has logical positions [from, from + count), all committed, position p in slot p % 64; -1: none. */
+/* Returns the page that holds the committed logical positions [from, from + count), each position p in slot p % 64; -1:
+   no page does. */
 static int specdec__view_page(const specdec__segments *segments, int from, int count)
 {
     const specdec__segment *s = specdec__view_segment(segments, from);
@@ -477,7 +489,8 @@ static int specdec__view_page(const specdec__segments *segments, int from, int c
     return from + count <= s->start + s->length && (s->from - s->start) % SPECDEC__KEYS == 0 ? s->page : -1;
 }
 
-/* The slots of logical positions [from, from + count), all committed. */
+/* Writes the slots (page * 64 + index in the page) of the committed logical positions [from, from + count) to slots
+   (count). */
 static void specdec__view_slots(const specdec__segments *segments, int from, int count, int *slots)
 {
     const specdec__segment *s = specdec__view_segment(segments, from);

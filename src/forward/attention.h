@@ -1,5 +1,6 @@
 /* =====================================================================================================================
- * >>forward/attention: attention over views and ancestors in a tree, in blocks of 64 keys.
+ * >>forward/attention: attention of nodes to the keys of their view and of their ancestors in the tree, in blocks of 64
+ *     keys with one running maximum (online softmax).
  * ================================================================================================================== */
 
 #pragma once
@@ -18,7 +19,8 @@
 #include "rows.h"
 #include "latent.h"
 
-/* cosine and sine (dim) of a row's position, laid out so that x * cosine + partner * sine rotates. */
+/* Computes RoPE's cosine and sine (dim) for the position of a row, laid out so that x * cosine + partner * sine is the
+   rotated x. rope: SPECDEC__ROPE or SPECDEC__ROPE_OTHER. */
 static void specdec__forward_angles(specdec__context *c, int rope, int row)
 {
     const specdec__model *m = c->model;
@@ -42,8 +44,9 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     }
 }
 
-/* One head of one row of the projection: optional norm, before or behind the rotation; out is padded with zeros as keys
-   are. */
+/* Applies RoPE and the optional norm of queries or keys to one head of one row: out (dim), padded with zeros as the
+   cache pads keys. norm: weights; NULL: none. partner (dim): a buffer. The norm comes before the rotation, or behind it
+   with the trait NORM_TURNED. */
 static void specdec__forward_head(const specdec__context *c, const specdec__layer *l, int row, const float *from,
                                   const float *norm, float *partner, float *out)
 {
@@ -73,7 +76,8 @@ static void specdec__forward_head(const specdec__context *c, const specdec__laye
         c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
 }
 
-/* By what a layer's queries of a row are scaled. */
+/* Returns the factor of a layer's queries for one row: query_scale, times what SPECDEC__TEMPERED architectures multiply
+   it by behind the original context. */
 static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
@@ -85,7 +89,7 @@ static float specdec__forward_query_scale(const specdec__context *c, const specd
            (float)(1 + specdec__product((double)m->query_growth, specdec__log_double(1.0 + times)));
 }
 
-/* A thread's share of the norms of queries and keys, all heads of a row together. */
+/* Computes a thread's share of norms of queries and keys over all heads of a row together (the trait JOINT_NORMS). */
 static void specdec__forward_joint_norms(specdec__context *c, int thread, const specdec__layer *l)
 {
     const int q = l->shape.heads * l->shape.key_dim, kv = l->shape.kv_heads * l->shape.key_dim;
@@ -101,7 +105,8 @@ static void specdec__forward_joint_norms(specdec__context *c, int thread, const 
     }
 }
 
-/* Which column of c->turned a query is: those that see the same keys lie together. */
+/* Returns the column of c->turned that holds a query: columns of one kv head are contiguous, as they see the same
+   keys. */
 static int specdec__forward_column(const specdec__context *c, const specdec__layer *l, int row, int head)
 {
     int group = l->shape.heads / l->shape.kv_heads;
@@ -109,7 +114,7 @@ static int specdec__forward_column(const specdec__context *c, const specdec__lay
     return (head / group * c->n + row) * group + head % group;
 }
 
-/* Notes a row whose key or value (padded) is no number, or would not fit the cache. */
+/* Records a row whose key or value (padded) is not finite, or too large for the cache's type. */
 static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
                                           const float *key, const float *value)
 {
@@ -122,7 +127,7 @@ static void specdec__forward_check_stored(specdec__context *c, int thread, int r
                                               c->kernels->sound(value, SPECDEC__SOUND, to->value_dim));
 }
 
-/* Stores key and value of one row and kv head. */
+/* Stores the key and the value of one row and kv head in the cache, after norms and RoPE. */
 static void specdec__forward_store(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
     const specdec__kv_layer *to = specdec__context_keys(c, l);
@@ -150,8 +155,9 @@ static void specdec__forward_store(specdec__context *c, int thread, const specde
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
 
-/* Stores key and value of one row and kv head, and rotates the queries that share it. Gates of the queries, if there
-   are any, go to where what their heads attend to will be. */
+/* Stores the key and the value of one row and kv head in the cache, if the layer has its own, and rotates and scales
+   the queries that share it into c->rotated. Gates of queries, if the architecture has them, are copied to the place in
+   c->h that the output of their head will take. */
 static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
     const specdec__kv_layer *to = specdec__context_keys(c, l);
@@ -184,17 +190,18 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
     }
 }
 
-/* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last), some stretches. */
+/* A unit of attention that one thread computes: query heads [from, to) of one kv head of a layer, for nodes [first,
+   last) and some stretches of keys. */
 typedef struct specdec__unit {
     const specdec__layer *layer;
-    const specdec__kv_layer *kv; /* where its keys and values lie */
-    int head, from, to;
-    int first, last;
-    specdec__range stretches;
-    specdec__sums sums; /* of the stretch at hand */
+    const specdec__kv_layer *kv; /* the layout of its keys and values */
+    int head, from, to;          /* number of the kv head; query heads [from, to) */
+    int first, last;             /* nodes [first, last) */
+    specdec__range stretches;    /* stretches of keys: see specdec__forward_stretches */
+    specdec__sums sums;          /* running maxima and weighted sums of the current stretch */
 } specdec__unit;
 
-/* The last of the nodes whose keys a node sees; -1: it sees none of them. */
+/* Returns the last node whose key a node attends to; -1: it attends to the keys of its view alone. */
 SPECDEC__INLINE int specdec__forward_last(const specdec__context *c, int node)
 {
     const int sight = c->model->trait[SPECDEC__SIGHT];
@@ -202,7 +209,7 @@ SPECDEC__INLINE int specdec__forward_last(const specdec__context *c, int node)
     return sight == SPECDEC__SEES_ANCESTORS ? node : sight == SPECDEC__SEES_BLOCK ? c->batch->n - 1 : -1;
 }
 
-/* How many keys lie before the last one that a node sees, that included. */
+/* Returns the number of keys up to the last one that a node attends to, included. */
 SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
 {
     const int last = specdec__forward_last(c, node);
@@ -210,7 +217,7 @@ SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
     return last < 0 ? c->place[node] : c->place[last] + 1;
 }
 
-/* Which keys of a block a node sees. */
+/* Returns which keys of block number `block`, of 64 logical positions, a node attends to. */
 static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
@@ -221,7 +228,8 @@ static specdec__range specdec__forward_range(const specdec__context *c, const sp
     return range;
 }
 
-/* The slots of the keys in a range of a block that a node sees: committed ones, then those of nodes. */
+/* Writes the slots of the keys in a range of a block that a node attends to: committed keys of its view, then keys of
+   nodes. slots (64): indexed by the position in the block. */
 static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
                                    specdec__range range, int *slots)
 {
@@ -237,8 +245,9 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
             slots[c->place[at] - base] = c->slots[u->kv->span][at];
 }
 
-/* Keys and values in the first slots of a page, for so many queries: as half floats where they lie, which is said by 1,
-   or as floats, in the first or the second buffer. */
+/* Gets the keys and values in the first `slots` slots of a page for `queries` queries. Returns 1 if they are half
+   floats in the cache, read in place; 0: they are floats, converted into a buffer if necessary, the first or (second =
+   1) the second one. */
 static int specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
                                  int slots, int second, int queries, const void **keys, const void **values)
 {
@@ -263,8 +272,8 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
     return 0;
 }
 
-/* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. next:
-   values that are fetched meanwhile. */
+/* Adds a block of keys to the softmax and the weighted sums of up to four queries (online softmax). scores (count, 64):
+   of these queries. next: values to be prefetched. */
 static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums, float *scores, const size_t *query,
                                   const specdec__range *range, int count, const void *values, int halves,
                                   const void *next)
@@ -293,8 +302,8 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
                           range[i].to - range[i].from, dim, next, out + i);
 }
 
-/* Keys that queries [from, to) of s->scores do not see get scores so low that they do not count, and values of no size:
-   scales (64) become those of `all`. */
+/* Hides keys outside the range `seen` from queries [from, to): their scores in s->scores become so low that their
+   weights are 0, and the scales of their values become 0. all (64): scales of values; scales (64): the result. */
 static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec__range seen, const float *all,
                                   float *scales)
 {
@@ -310,9 +319,10 @@ static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec
     }
 }
 
-/* The same for up to 64 queries, where values, in the first slots of a block, are tiles; scores are s->scores.
-   Canonical: weights times the scales of values, in a block and for a query, become codes in [0, 255] with one scale;
-   the sum of codes times codes over the block is an exact integer. */
+/* Adds a block of keys to the softmax and the weighted sums of up to 64 queries, where the cache has 8-bit codes; their
+   scores are s->scores. values: those of the page's first `slots` slots. Canonical: weights times scales of values,
+   over a block and for one query, are quantised to codes in [0, 255] with one scale; the sum of codes times codes over
+   the block is an exact integer. */
 static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s,
                                                           const specdec__sums *sums, const size_t *query,
                                                           const specdec__range *range, int count,
@@ -358,8 +368,8 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
                             specdec__round_up(slots, 16), s->codes, scale, count, next, out);
 }
 
-/* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots
-   of the tiles of keys (dim) of a page. */
+/* Computes s->scores (4 tiles, SPECDEC__SCORES, 16 keys): columns [column, column + count) of c->turned times the first
+   `slots` keys (dim) of a page, which are tiles of codes. */
 static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int dim,
                                          int slots, int column, int count)
 {
@@ -379,8 +389,8 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
     }
 }
 
-/* s->scores (count <= 4, 64) of queries with keys (dim), those in the first slots. next: keys that are fetched
-   meanwhile. */
+/* Computes s->scores (count <= 4, 64): queries times the first `slots` keys (dim) of a page. next: keys to be
+   prefetched. */
 static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim, int halves,
                                     int slots, const void *next, const size_t *query, int count)
 {
@@ -395,7 +405,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
     c->kernels->scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
 }
 
-/* Of these scores, or of those above, that of the q-th query with a key. */
+/* Returns the score of the q-th query with a key, from s->scores in either layout. */
 SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const specdec__scratch *s, int q, int key)
 {
     const int tile = key / SPECDEC__ROWS;
@@ -405,8 +415,8 @@ SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const sp
     return s->scores[(tile * SPECDEC__SCORES + q) * SPECDEC__ROWS + key % SPECDEC__ROWS];
 }
 
-/* Of the queries of a unit, nodes [first, last), those from `at` on, up to `most`: which they are, and the keys of a
-   block that each of them sees. Returns how many. */
+/* Lists up to `most` queries of a unit for nodes [first, last), from the at-th on: their numbers, and which keys of a
+   block each of them attends to. Returns how many. */
 static int specdec__forward_some(const specdec__context *c, const specdec__unit *u, int first, int last, int block,
                                  int at, int most, size_t *query, specdec__range *range)
 {
@@ -427,8 +437,8 @@ static int specdec__forward_some(const specdec__context *c, const specdec__unit 
     return count;
 }
 
-/* The page that a unit reads after these nodes have had their turn with a block, as far as that is known already: the
-   next node's, or that of the next block. NULL: none. */
+/* Returns the keys of the page that a unit reads after nodes up to `last` have attended to a block, to be prefetched:
+   the next node's page, or that of the next block. NULL: not known. */
 static const unsigned char *specdec__forward_next(const specdec__context *c, const specdec__unit *u, int last,
                                                   int block)
 {
@@ -443,7 +453,8 @@ static const unsigned char *specdec__forward_next(const specdec__context *c, con
     return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->kv, page, u->head);
 }
 
-/* Nodes [first, last) over a block of keys that lie in the first slots of one page, each in its own. */
+/* Computes attention of nodes [first, last) to a block whose keys are all in one page, each in the slot of its
+   position: key p of the block in slot p. slots: how many of the page's first slots are read. */
 static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
                                                        int first, int last, int block, int page, int slots)
 {
@@ -454,7 +465,7 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     size_t query[4];
     int halves, at, count;
 
-    /* always this buffer, which stays in the cache */
+
     halves = specdec__forward_page(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
@@ -465,7 +476,8 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     }
 }
 
-/* The same where keys and values are tiles. keys: of the page and head. */
+/* Computes attention of nodes [first, last) to a block as specdec__forward_aligned does, where the cache has 8-bit
+   codes. keys: those of the page and kv head. */
 static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
                                                      int first, int last, int block, const unsigned char *keys,
                                                      int slots)
@@ -490,7 +502,8 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
     }
 }
 
-/* One node over a block whose keys lie anywhere: scores page by page, then put into logical order. */
+/* Computes attention of one node to a block whose keys lie in several pages or other slots: scores are computed page by
+   page, then put into logical order. slots (64): where the keys lie. */
 static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s,
                                                         const specdec__unit *u, int node, int block, const int *slots)
 {
@@ -527,7 +540,8 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
     }
 }
 
-/* The slots of a block that lie anywhere, copied to where a page of their own would hold them. */
+/* Copies the 8-bit keys and values of a block to s->page_codes, each to the slot of its position, as a page would hold
+   them. slots (64): where they lie. */
 static void specdec__forward_gather_codes(const specdec__context *c, specdec__scratch *s, const specdec__unit *u,
                                           specdec__range range, const int *slots)
 {
@@ -538,8 +552,8 @@ static void specdec__forward_gather_codes(const specdec__context *c, specdec__sc
                                s->page_codes, i);
 }
 
-/* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them
-   sees. */
+/* Returns how many nodes, from `node` on, can share one pass over a block: their keys in it are in the same slots,
+   though some nodes see more of them. all: the keys that any of these nodes sees. */
 static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block,
                                     specdec__range *all)
 {
@@ -559,8 +573,8 @@ static int specdec__forward_sharing(const specdec__context *c, const specdec__un
     return last - node;
 }
 
-/* The page that has the keys of a range of a block that a node sees, each in its own slot; -1: none, and `slots` (64)
-   are where they lie. */
+/* Returns the page that holds the keys of a range of a block, each in the slot of its position, for a node; -1: there
+   is no such page, and slots (64) tell where the keys lie. */
 static int specdec__forward_find(const specdec__context *c, const specdec__unit *u, int node, int block,
                                  specdec__range range, int *slots)
 {
@@ -581,7 +595,7 @@ static int specdec__forward_find(const specdec__context *c, const specdec__unit 
     return aligned ? slots[range.from] / SPECDEC__KEYS : -1;
 }
 
-/* Attention of all nodes of a unit to one block of 64 keys, added to their running sums. */
+/* Computes attention of all nodes of a unit to one block of 64 keys, added to their running sums. */
 static void specdec__forward_block(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int block)
 {
     int node, share, page, slots[SPECDEC__KEYS], i;
@@ -611,8 +625,9 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
     }
 }
 
-/* The stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is SPECDEC__STRETCH blocks of
-   logical positions; what a query sums up over each is merged in their order, whoever has summed it up. */
+/* Returns the range of stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is
+   SPECDEC__STRETCH blocks of logical positions; each query sums over every stretch separately, and the sums are merged
+   in the order of stretches, whichever threads have computed them. */
 static specdec__range specdec__forward_stretches(const specdec__context *c, int span, int first, int last)
 {
     const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
@@ -627,7 +642,7 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
     return seen;
 }
 
-/* Where the sums of a node's query heads from `head` on lie, of the i-th stretch, in a layer. */
+/* Returns where the sums of a node's query heads, from `head` on, over the i-th stretch of a layer lie. */
 static specdec__sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
                                            int head)
 {
@@ -640,7 +655,7 @@ static specdec__sums specdec__forward_sums(const specdec__context *c, const spec
     return sums;
 }
 
-/* Attention of a unit within one stretch, to the i-th sums. */
+/* Computes attention of a unit to the keys of one stretch, into the i-th sums. */
 static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, specdec__unit *u, int stretch, int i)
 {
     const int count = u->to - u->from;
@@ -659,7 +674,7 @@ static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, s
         specdec__forward_block(c, s, u, block);
 }
 
-/* Adds the sums of a node's query heads [from, to) in the i-th stretch to those in the first one. */
+/* Merges the sums of a node's query heads [from, to) over the i-th stretch into those over the first stretch. */
 static void specdec__forward_merge(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
                                    int to)
 {
@@ -669,7 +684,8 @@ static void specdec__forward_merge(const specdec__context *c, const specdec__lay
     c->kernels->merge(&first, &other, to - from);
 }
 
-/* x (size) *= sigmoid(gate), of which nothing behind its last value is read. */
+/* Computes x (size) *= sigmoid(gate (size)). Nothing behind the end of `gate` is read; x is padded to a multiple of
+   16. */
 static void specdec__forward_gate(const specdec__context *c, float *x, const float *gate, size_t size)
 {
     float last[16] = {0};
@@ -680,8 +696,9 @@ static void specdec__forward_gate(const specdec__context *c, float *x, const flo
     c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are, or, if
-   it is latent, in columns of heads. A sink of a head is one more score, of a key without a value. */
+/* Divides the sums of a node's query heads [from, to) by the total of their weights, and writes the outputs to c->h,
+   times sigmoids of the gates that stand there, or with latent attention to c->latent_columns. A sink of a head counts
+   as the score of one more key without a value. */
 static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
 {
     const float *sinks = l->vector[SPECDEC__SINKS];
@@ -704,7 +721,8 @@ static void specdec__forward_attended(specdec__context *c, const specdec__layer 
     }
 }
 
-/* Attention of a unit. apart: its one stretch is merged with the others later; else it has all that it sees. */
+/* Computes attention of a unit. apart: 1: its one stretch is merged with the others later; 0: it has all stretches, and
+   the outputs of its heads are written. */
 static void specdec__forward_attend(specdec__context *c, int thread, specdec__unit *u, int apart)
 {
     specdec__scratch *s = &c->scratch[thread];
@@ -723,15 +741,18 @@ static void specdec__forward_attend(specdec__context *c, int thread, specdec__un
 }
 
 SPECDEC__FOR_SIZE
-/* How a layer's attention is divided: units of (kv head, round of nodes, part of its query heads, stretch or all of
-   them). What a unit sums up then stays in the second cache while it goes through pages; each serves all its nodes. */
+/* How the attention of a layer is divided into units of (kv head, round of nodes, part of its query heads, and one
+   stretch or all stretches). A unit's sums stay in the second-level cache while it reads pages; each page serves all
+   its nodes. */
 typedef struct specdec__division {
-    int rounds, parts, stretches, units;
+    int rounds, parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units have
+                                            one each, else 1; units in all */
 } specdec__division;
 
-/* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of
-   them have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has
-   fewer columns. */
+/* Divides the attention of a layer. If each thread has fewer than four pairs of kv head and round, stretches are
+   divided, too, if there is memory for the sums of all queries over each stretch: then no two threads read the same
+   keys. If units are still fewer than threads, there are more rounds, then more parts; a part has fewer columns for
+   each tile of keys. */
 static specdec__division specdec__forward_divide(const specdec__context *c, const specdec__layer *l)
 {
     const specdec__range *seen = &c->stretches[specdec__context_keys(c, l)->span];
@@ -753,7 +774,7 @@ static specdec__division specdec__forward_divide(const specdec__context *c, cons
     return by;
 }
 
-/* Unit number i of a layer. */
+/* Returns unit number i of a layer's attention. */
 static specdec__unit specdec__forward_unit(const specdec__context *c, const specdec__layer *layer,
                                            const specdec__division *by, int i)
 {
@@ -777,7 +798,7 @@ static specdec__unit specdec__forward_unit(const specdec__context *c, const spec
     return u;
 }
 
-/* Attention of a layer. Returns 1 when cancelled. */
+/* Computes a thread's share of the attention of a layer for all nodes. Returns 1 when cancelled. */
 static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__division by = specdec__forward_divide(c, layer);

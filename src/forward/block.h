@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>forward/block: dynamic convolutions over the rows of a block: see specdec__block.
+ * >>forward/block: dynamic convolutions over the rows of a block that is drafted in one pass: see specdec__block.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,9 +11,10 @@
 
 SPECDEC__FOR_SIZE
 
-/* A thread's part of a convolution: rows of c->mixed (n, e) become sums over taps of weights times rows of x (n, e),
-   the row itself and those before it; c->convs has what the half's matrix says of each row. side: 0: before the half,
-   1: behind it. Canonical: taps in order. */
+/* Computes a thread's part of a dynamic convolution: each row of c->mixed (n, e) is a sum over taps of weights times
+   the rows of x (n, e) up to its own. Weights are `base` plus those that the half's matrix has projected from the row,
+   in c->convs. side: 0: the convolution before the half, 1: the one behind it. A half is attention or the feed-forward
+   network of a layer. Canonical: taps in order. */
 static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
 {
     const specdec__block *b = &c->model->block;
@@ -37,7 +38,7 @@ static void specdec__forward_convolve(specdec__context *c, int thread, const flo
     }
 }
 
-/* A thread's part of c->mixed goes back to where the half's output is awaited. */
+/* Copies a thread's part of c->mixed to x. */
 static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);

@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>forward/context: what a forward pass works with: its batch, buffers and caches. It knows no speculation: nodes in,
- *     rows of logits out.
+ * >>forward/context: a forward pass: its batch of nodes, buffers, cache and hooks. It knows no speculation: nodes go
+ *     in, rows of logits come out.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,215 +12,253 @@
 #include "../cache/state.h"
 #include "../cache/kv.h"
 
-#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
-#define SPECDEC__SCORES 65  /* columns with room for their scores of a tile: one more, as 4096 bytes apart are slow */
-#define SPECDEC__TAPS 5     /* readers of the states of a step: a caller, and drafters */
-#define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
+#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; a wider step takes several passes */
+#define SPECDEC__SCORES 65  /* columns for whose scores of a tile there is memory: 64 would be 4096 bytes, and rows that
+                               far apart share a cache set */
+#define SPECDEC__TAPS 5     /* readers of hidden states in one step: a caller, and drafters */
+#define SPECDEC__STRETCH 8  /* blocks in a stretch of keys, over which sums are separate until they are merged: 512
+                               keys */
 
-/* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
-   view has changed: only their keys and values are looked at. */
+/* The nodes of a step, parents before children. The first `done` nodes were run by an earlier step, since when no view
+   has changed: only their keys and values are read. */
 typedef struct specdec__batch {
-    int n, done;
+    int n, done;                   /* all nodes; nodes that an earlier step has run */
     const int32_t *tokens;         /* (n) */
-    const int32_t *parents;        /* (n): an earlier node of the same view, or -1: the view's end */
+    const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
     specdec__view *const *views;   /* (n) */
-    const unsigned char *wanted;   /* (n): rows of logits to compute; NULL: all that are run */
-    const unsigned char *certain;  /* (n): of a view the first ones, a chain, which is to be committed whole if the step
-                                      succeeds; only recurrent layers ask. NULL: none are */
+    const unsigned char *wanted;   /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
+                                      run */
+    const unsigned char *certain;  /* (n) 1: certain to be committed if the step succeeds, as the tokens of a prompt:
+                                      the first nodes of a view, each the parent of the next; read by recurrent layers
+                                      only. NULL: none is */
 } specdec__batch;
 
-/* States that a step hands out: layers[i], the residual stream after so many layers; or SPECDEC_STATE_FINAL. */
+/* Hidden states that a step copies for one reader. layers[i]: the residual stream before layer number layers[i]; or
+   SPECDEC_STATE_FINAL. */
 typedef struct specdec__taps {
     const int *layers; /* (count) */
     int count;
-    int first;         /* the first of the nodes that are run whose states are wanted */
-    float *out;        /* (wanted nodes, count, embedding); NULL: none are */
+    int first;         /* the first of the step's nodes whose states are copied */
+    float *out;        /* (nodes from `first` on, count, embedding); NULL: no states are copied */
 } specdec__taps;
 
-/* Buffers of one thread. */
+/* Buffers of one thread. dim: the largest padded size of a head. */
 typedef struct specdec__scratch {
     specdec__panel *panel;     /* (2) */
-    unsigned char *tile;       /* (2): 16 rows x 256 values, repacked when weights stay in the file */
-    float *sums;               /* (2, 64 columns, 16 rows) */
-    float *keys, *values;      /* two pages as floats, unless they are tiles: (2, dim, 64) and (2, 64, dim) */
-    int page[2], slots[2];     /* which pages of the unit at work those are, as many of their slots; -1: none */
-    float *gathered;           /* (64, dim): values of a block that lies in several pages; NULL where they are tiles */
-    unsigned char *page_codes; /* such a block of a head as a page would hold it, where they are tiles; else NULL */
-    float *queries;            /* (4, dim) */
-    float *scores;             /* (4, 64) or, where keys are tiles, (4, SPECDEC__SCORES, 16) */
-    unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
-    float *out;                /* (dim): a value, padded with zeros */
-    float *inputs;             /* (layers * width): a row of embeddings for layers */
-    float *partner;            /* (dim) */
-    float *states;             /* copies of the matrix of a recurrent layer's head, for branches of trees */
-    uint64_t state_read, state_written; /* bytes of states and of inputs, in this step */
-    int half;                  /* what it is at work on: 2 * layer, + 1: its feed-forward network; -1: embeddings */
+    unsigned char *tile;       /* (2, 16 rows x 256 values) tiles that are repacked as they are needed, where weights
+                                  stay in the file */
+    float *sums;               /* (2, 64 columns, 16 rows) products of two tiles */
+    float *keys, *values;      /* two pages of one head as floats: (2, dim, 64) and (2, 64, dim); NULL where the cache
+                                  has 8-bit codes */
+    int page[2], slots[2];     /* which pages `keys` and `values` hold for the current unit, and how many of their
+                                  slots; -1: none */
+    float *gathered;           /* (64, dim) values of a block whose slots are in several pages; NULL where the cache has
+                                  8-bit codes */
+    unsigned char *page_codes; /* keys and values of such a block, as a page would hold them; NULL unless the cache has
+                                  8-bit codes */
+    float *queries;            /* (4, dim) queries that are made contiguous; or one key */
+    float *scores;             /* (4, 64) or, where the cache has 8-bit codes, (4 tiles, SPECDEC__SCORES, 16 keys) */
+    unsigned char *codes;      /* (64 queries, 64 keys) quantised weights of values, where the cache has 8-bit codes; or
+                                  (dim) a quantised value */
+    float *out;                /* (dim) a key or value, padded with zeros */
+    float *inputs;             /* (layers * width) a token's row of the embeddings for layers */
+    float *partner;            /* (dim) for RoPE: each dimension's partner in its pair */
+    float *states;             /* (copies, rows, values) copies of the state matrix of a head, for branches of a tree */
+    uint64_t state_read, state_written; /* bytes of states and their inputs that this step has read, written */
+    int half;                  /* the half of a layer at work: 2 * layer: attention; 2 * layer + 1: feed-forward
+                                  network; -1: embeddings */
 } specdec__scratch;
 
-/* At most SPECDEC__COLUMNS columns that go through one expert. */
+/* Columns [column, column + count), at most SPECDEC__COLUMNS, that one expert multiplies. */
 typedef struct specdec__job {
     int expert, column, count;
 } specdec__job;
 
-/* Which experts the rows of a step go through. Each row is a column for each of its experts; those of an expert lie
-   side by side. */
+/* The experts of each row of a step (mixture of experts). There is a column for each pair of a row and one of its
+   experts; the columns of an expert are contiguous. */
 typedef struct specdec__routes {
-    int *expert;       /* (n, chosen): of a row, best first */
-    float *share;      /* (n, chosen): what they count for */
-    int *column;       /* (n, chosen): where they are */
-    int *row;          /* (n * chosen): whose a column is */
-    int *begin;        /* (experts + 1): the columns of an expert */
-    specdec__job *job; /* (n * chosen) */
-    int jobs;
+    int *expert;       /* (n, chosen) experts of each row, best first */
+    float *share;      /* (n, chosen) weights of their outputs */
+    int *column;       /* (n, chosen) column of each pair of row and expert */
+    int *row;          /* (n * chosen) row of each column */
+    int *begin;        /* (experts + 1) first column of each expert */
+    specdec__job *job; /* (jobs) */
+    int jobs;          /* columns of all experts, in jobs of at most SPECDEC__COLUMNS */
 } specdec__routes;
 
 struct specdec__context;
 
-/* What is called in each step of a model that is a part of one. */
+/* Functions that a cluster hooks into each step of a rank's part of a model. */
 typedef struct specdec__forward_hooks {
-    void (*between)(struct specdec__context *c); /* before each layer */
-    /* Before a batch that is prepared changes any state; its error is that of the step. NULL: nothing. */
+    void (*between)(struct specdec__context *c); /* called before each layer */
+    /* Called once a batch is checked, before it changes any recurrent state. Its error is the step's error. NULL:
+       none. */
     specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
-    /* Runs the layers behind the last one, and hands out the rows of the batch; or, where that has ended early with a
-       result, lets those behind know, and returns that. NULL: nobody does. */
+    /* Called behind the last layer of this part with the step's result so far. If that is OK, it runs the layers of
+       later ranks and fetches the rows of the batch; else it informs the later ranks and returns the result. NULL:
+       none. */
     specdec_result (*beyond)(struct specdec__context *c, specdec_result result, specdec_error *error);
 } specdec__forward_hooks;
 
-/* A row of a step of recurrent layers: a token that waits to be applied to the state, or a node. */
+/* A row that recurrent layers process in a step: a waiting token, or a node. */
 typedef struct specdec__mix_row {
-    int node;           /* row of the buffers; -1: it was run by an earlier step */
-    int place;          /* of what is kept of it; -1: nothing */
-    int before;         /* the row before it; -1: the state */
-    int child, sibling; /* of nodes that are not certain */
-    int weight;         /* nodes that are run, among it and those behind it */
+    int node;           /* row of the step's buffers; -1: the token was run by an earlier step */
+    int place;          /* entry of the view's stored inputs (specdec__state_inputs); -1: its inputs are not stored */
+    int before;         /* the row of the previous token or parent node; -1: the view's current state */
+    int child, sibling; /* first child and next sibling of an uncertain node; -1: none */
+    int weight;         /* nodes in its subtree that are run, itself included */
 } specdec__mix_row;
 
-/* A row is applied to copy `to` of the state, which is first made of copy `from`; -1: of the state. */
+/* One step of the walk through a tree: copy `to` of the state is overwritten by copy `from` (-1: by the state itself),
+   then a row is applied to it. */
 typedef struct specdec__mix_step {
     int row, from, to;
 } specdec__mix_step;
 
-/* What a step does with the states of a view. */
+/* The rows of one view in a step of recurrent layers, and what happens to the view's state. */
 typedef struct specdec__mix_part {
     specdec__view *view;
-    int from, to;         /* slots of the state that is read, -1: zeros, and written, -1: none is */
-    int first;            /* of its rows */
-    int waiting, certain; /* rows: first those that wait, then the certain ones, to which `base` is the last */
-    int base;
-    int walk, walks;      /* steps through the others */
+    int from, to;         /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
+    int first;            /* the view's first row */
+    int waiting, certain; /* its first rows are waiting tokens, the next ones certain nodes */
+    int base;             /* the last of these rows, whose state all other rows follow; first - 1: there is none */
+    int walk, walks;      /* first step, and number of steps, of the walk through the uncertain nodes */
 } specdec__mix_part;
 
-/* The rows of a step of recurrent layers, and buffers. */
+/* The rows of a step of recurrent layers, by view, and the buffers of these layers. */
 typedef struct specdec__mixes {
     specdec__mix_row *row;         /* (rows) */
-    specdec__mix_step *step, *stack;
-    specdec__mix_part *part;       /* (parts) */
+    specdec__mix_step *step, *stack; /* (steps) walks through the trees of all parts; (most) a buffer for making them */
+    specdec__mix_part *part;       /* (parts) one for each view */
     int rows, steps, parts;
-    int room;                      /* for rows */
-    unsigned char *done;           /* (layers, parts, heads + 1): what a layer's step has done: see forward_mix */
-    int *of;                       /* (most): the row of a node */
-    int raw_stride, made_stride, inner;
-    float *raw;                    /* (n, raw_stride): what the first matrices make */
-    float *made;                   /* (rows, made_stride): after the convolution; then decays and rates of heads */
-    float *zeros;                  /* (channels) */
-    float *unit;                   /* (2, rows of a head): weights by which a norm makes queries and keys of length 1 */
-    float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
+    int room;                      /* rows that there is memory for */
+    unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
+                                      specdec__forward_mix */
+    int *of;                       /* (most) row of each node */
+    int raw_stride, made_stride, inner; /* floats between rows of raw, of made, of a layer's output in h */
+    float *raw;                    /* (n, raw_stride) outputs of a layer's input matrices */
+    float *made;                   /* (rows, made_stride) outputs of the convolution; then the decay and the rate of
+                                      each head */
+    float *zeros;                  /* (channels) zeros: inputs before the first token */
+    float *unit;                   /* (2, rows) weights of the RMS norms of queries, then keys, of a head: scaled to
+                                      length 1 / root(rows), and 1 */
+    float *beside;                 /* (most, e) x plus the output of a recurrent layer, where the same layer also
+                                      attends; else NULL */
 } specdec__mixes;
 
-/* What a step makes of rows of logits: the logits; bounds of them (see >>forward/screen); nothing, as no row will be
-   looked at. */
+/* What a step computes for its wanted rows: logits; upper bounds of logits (>>forward/screen); nothing, as no row will
+   be read. */
 enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
 
+/* Whether and how steps screen the output matrix (>>forward/screen), and statistics of it. */
 typedef struct specdec__screen {
-    int asked;       /* the least that will do for whoever reads the rows of the steps to come */
-    int bounds;      /* what the last step made: 0: logits */
-    float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
-    int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
-    uint64_t rows, read, whole; /* as in specdec_info */
+    int asked;       /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
+                        rows need */
+    int bounds;      /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
+    float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
+                        by */
+    int pause, left; /* steps without screening after a step whose bounds excluded too few rows; how many of them are
+                        left */
+    uint64_t rows, read, whole; /* statistics: see specdec_info */
     int64_t saved;
 } specdec__screen;
 
-/* A model with its KV cache and everything a step needs. */
+/* A model with its cache and all buffers of a step. Buffers have rows for `most` nodes; e is the stride of rows of the
+   embedding's width. */
 typedef struct specdec__context {
     const specdec__model *model;
     const specdec__kernels *kernels;
     specdec__pool *pool;
-    int threads;               /* of the pool's, as many as help */
-    int checks;                /* values that are no numbers are noted; those of a draft model only cost time */
-    int unsound;               /* whether any row of the step under way has such a value; then */
-    int *wrong;                /* (most) by row: the half (see specdec__scratch) where that began, + 2; where it is a
-                                  key or value that the cache cannot hold, the same below 0; 0: all are numbers */
-    /* the step under way */
+    int threads;               /* threads of the pool that take part */
+    int checks;                /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
+                                  change the text */
+    int unsound;               /* 1: some row of the step has such a value: see `wrong` */
+    int *wrong;                /* (most) by row: 2 + the half of a layer (see specdec__scratch) whose values were the
+                                  first that are not finite; negative: a key or value there was too large for the cache;
+                                  0: all values are sound */
+    /* the current step: */
     const specdec__batch *batch;
-    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
-    /* for all steps */
+    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
+                                  rows have logits */
+    /* for all steps: */
     int most;                  /* nodes of a step, at most */
     int most_rows;             /* rows of logits of a step, at most */
-    int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
+    int room_for_sums;         /* pairs of query and stretch whose sums there is memory for: see
+                                  specdec__forward_stretches */
     specdec__scratch *scratch; /* (threads) */
-    const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
-    int e;                     /* stride of rows of an embedding's width: see specdec__forward_stride; below, q, k, v
-                                  and ff are those of the widest layer */
+    const specdec__matrix *embedding, *output; /* the model's, or those of the model that lends them (the target) */
+    int e;                     /* floats between rows of the embedding's width: see specdec__forward_stride; in shapes
+                                  below, q, k, v and ff are such strides for the widest layer */
     float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)): what the
-                                  next matrix reads; while a layer attends, gates of its heads; after a step, states:
+    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)) what the next
+                                  matrix reads; during attention gates of its heads; after a step hidden states
                                   (row_count, e) */
-    float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
-    float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
-                                  same x; NULL: it does not */
-    float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
-    float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
-    float *predicted;          /* (most, e): x as the layer at work has predicted it */
-    float *stream_router;      /* (most, 16): what the layer's router of streams says */
-    float *convs, *mixed;      /* (most, weights), (most, e): of convolutions over a block; NULL: there are none */
-    const double *frequency[2];
-    /* while a layer attends */
-    float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
-    float *queries;            /* (most, q): and their gates, if there are any, until they are rotated */
-    float *keys, *values;      /* (most, k), (most, v): until they are stored */
-    /* of latent attention: see >>forward/latent */
-    float *low;                /* (most, rank of queries): what attn_q_b reads, before its norm */
-    float *absorbed;           /* (most, heads * rank) */
-    float *latent_columns;     /* (heads, n, rank or what stays still of a query): columns of the heads' matrices */
-    specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
-    /* the rest of the time, in the same place */
-    float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
-    float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
-    float *up, *parts;         /* of a mixture: up, as large as hidden; what experts give: (most * chosen, what they
-                                  read); what the shared one gives: (most, e) */
-    float *latent;             /* (most, latent): what experts read, then the sum of what they give; NULL: these are h
-                                  and y */
-    float *shared_router;      /* (most): what the shared expert's router says */
+    float *cosine, *sine;      /* (2, most, dim) for SPECDEC__ROPE and, if a layer has it, SPECDEC__ROPE_OTHER */
+    float *beside;             /* (most, e) x plus the output of attention, where the feed-forward network reads the
+                                  same x as attention; else NULL */
+    float *inputs;             /* (most, layers * width) embeddings for layers; NULL: the model has none */
+    float *streams;            /* (streams - 1, most, e) all residual streams but x (>>forward/streams); NULL: the model
+                                  has one */
+    float *predicted;          /* (most, e) the current layer's prediction of x */
+    float *stream_router;      /* (most, 16) output of the current layer's router of streams */
+    float *convs, *mixed;      /* (most, weights) weights of convolutions over a block, (most, e) their output; NULL:
+                                  the model has none */
+    const double *frequency[2]; /* of SPECDEC__ROPE (in long contexts SPECDEC__ROPE_LONG) and of SPECDEC__ROPE_OTHER:
+                                   radians a position for each pair */
+    /* during attention: */
+    float *rotated;            /* (most, heads, dim) queries after RoPE, scaled and padded as keys are */
+    float *queries;            /* (most, q) queries, and their gates if there are any, before RoPE */
+    float *keys, *values;      /* (most, k), (most, v) before they are stored in the cache */
+    /* for latent attention (>>forward/latent): */
+    float *low;                /* (most, rank of queries) what attn_q_b reads, before its norm */
+    float *absorbed;           /* (most, heads * rank) still parts of queries times attn_k_b */
+    float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
+                                  sums of latent rows */
+    specdec__sums sums;        /* (room_for_sums) maxima and weighted sums of queries (n, heads), by stretch; in the
+                                  memory of `queries` and those behind it */
+    /* outside attention, in the same memory: */
+    float *hidden;             /* (most, ff) output of the gate, then the gated product; for experts (most * chosen, ff
+                                  of an expert) */
+    float *y;                  /* (most, max(e, ff, stride of experts)) output of `up`, of a router, or what is to be
+                                  added to x */
+    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (most * chosen, e
+                                  or latent), then that of the shared expert (most, e) */
+    float *latent;             /* (most, latent) what experts read, then the sum of their outputs; NULL: experts read h
+                                  and add to y */
+    float *shared_router;      /* (most) output of the shared expert's router */
     specdec__routes routes;
-    specdec__mixes mix;         /* of recurrent layers; raw and made lie in that place, too */
-    specdec__columns columns;
-    specdec__columns turned;   /* rotated queries as columns (kv head, node, query head), where keys are tiles */
-    int *slots[SPECDEC__SPANS]; /* (most) by node */
-    int *place, *position;     /* (most) by node: how many keys lie before its own, what RoPE turns it by */
-    int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
-    specdec__range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
+    specdec__mixes mix;        /* for recurrent layers; its `raw` lies in the same memory */
+    specdec__columns columns;  /* quantised activations: the input of the current matrix */
+    specdec__columns turned;   /* rotated queries as quantised columns (kv head, node, query head), where the cache has
+                                  8-bit codes */
+    int *slots[SPECDEC__SPANS]; /* (most) by node: its slot in each span */
+    int *place, *position;     /* (most) by node: keys before its own; position for RoPE */
+    int *trunk;                /* (most) by node: 1: all earlier nodes of its view are its ancestors */
+    specdec__range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, output rows) */
     specdec__screen screen;
-    /* room for a batch */
+    /* arrays for a batch: */
     int32_t *tokens, *parents; /* (most) */
     specdec__view **views;     /* (most) */
     unsigned char *wanted;     /* (most) */
     unsigned char *certain;    /* (most) */
     int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of drafters that read states */
-    float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
-                                  comes of them, or it reads none. For architectures that read states */
-    /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
+    specdec__taps taps[SPECDEC__TAPS]; /* readers of hidden states in the next steps: a caller, then drafters */
+    float *reads;              /* (n, specdec__forward_read_stride) hidden states of another model that the next step
+                                  reads; NULL: x already holds what they give, or the model reads none */
+    /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
+       cache's keys. NULL: not called. */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
-    void *recalls;             /* what that works on */
-    const specdec__forward_hooks *hooks; /* NULL: none */
-    void *link;                /* what those work on */
+    void *recalls;             /* argument of recall */
+    const specdec__forward_hooks *hooks; /* of a cluster; NULL: none */
+    void *link;                /* argument of the hooks: the cluster's link */
     specdec__kv kv;
 } specdec__context;
 
 SPECDEC__FOR_SIZE
 
+/* Takes the buffers of all threads from an arena. */
 static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
     const specdec__mixing *mixing = &c->model->mixing;
@@ -256,29 +294,32 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
     }
 }
 
-/* Floats between rows that make them an odd number of cache lines: else rows compete for the same sets. */
+/* Floats added to each row so that a row is an odd number of cache lines: otherwise rows compete for the same cache
+   sets. */
 #define SPECDEC__APART 16
 
+/* Returns the floats between rows of `width` values: a multiple of 32, plus SPECDEC__APART. */
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
 
-/* What norms of rows of x are. */
+/* Returns the function that normalises rows of x: RMS norm or LayerNorm. */
 SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
 {
     return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
 }
 
-/* Where a layer's keys and values lie in the cache. */
+/* Returns the layout of a layer's keys and values in the cache. */
 SPECDEC__INLINE const specdec__kv_layer *specdec__context_keys(const specdec__context *c, const specdec__layer *layer)
 {
     return &c->kv.layer[layer->index];
 }
 
-/* Floats between rows of the states that a model reads. */
+/* Returns the floats between rows of the hidden states of another model that a model reads. */
 static int specdec__forward_read_stride(const specdec__model *m)
 {
     return specdec__forward_stride(m->reads.count * m->reads.width);
 }
 
+/* Takes memory for `count` quantised columns of `width` values from an arena. */
 static void specdec__columns_take(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
 {
     columns->codes = SPECDEC__TAKE(arena, int8_t, count * width);
@@ -289,12 +330,13 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
     columns->sum16 = SPECDEC__TAKE(arena, float, count * (width / 16));
 }
 
-/* Columns that matrices of a step are multiplied by, at most. */
+/* Returns the most columns that a matrix is multiplied by in a step. */
 static size_t specdec__context_columns(const specdec__context *c)
 {
     return (size_t)c->most * (size_t)(specdec__model_mixes(c->model) ? c->model->chosen : 1);
 }
 
+/* Takes memory for the routes of a mixture of experts from an arena. */
 static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
 {
     const size_t columns = specdec__context_columns(c);
@@ -307,7 +349,7 @@ static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
     c->routes.job = SPECDEC__TAKE(arena, specdec__job, columns);
 }
 
-/* What recurrent layers need, but for the rows that lie in the place of others. */
+/* Takes memory for recurrent layers from an arena, except for `raw`, which shares the memory of attention's buffers. */
 static void specdec__context_mix(specdec__context *c, const specdec__room *room, specdec__arena *arena)
 {
     const specdec__mixing *m = &c->model->mixing;
@@ -340,7 +382,7 @@ static void specdec__context_mix(specdec__context *c, const specdec__room *room,
     }
 }
 
-/* What residual streams beside x need. */
+/* Takes memory for the residual streams besides x from an arena. n: rows. */
 static void specdec__context_streams(specdec__context *c, size_t n, specdec__arena *arena)
 {
     c->streams = SPECDEC__TAKE(arena, float, (size_t)(c->model->streams.count - 1) * n * (size_t)c->e);
@@ -348,8 +390,8 @@ static void specdec__context_streams(specdec__context *c, size_t n, specdec__are
     c->stream_router = SPECDEC__TAKE(arena, float, n * 16);
 }
 
-/* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
-   or stored and what attention then sums up. */
+/* Takes memory for buffers that are used during attention, and for buffers used outside it: the two sets share memory.
+   In the first set, the sums of attention share the memory of queries, keys and values before RoPE. n: rows. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
     const specdec__model *m = c->model;
@@ -395,8 +437,9 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
 }
 
-/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding, the
-   output and the keys that a model lacks are the lender's. */
+/* Takes all memory of a context from an arena, for the views and steps of `room` and for most_rows rows of logits.
+   lender: the context of the target, whose embedding, output matrix and keys are used where the model has none; NULL:
+   the model has them. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__context *lender,
                                   const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
                                   const specdec__room *room, int most_rows, specdec__arena *arena)
@@ -493,8 +536,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
 }
 
-/* A view of as many keys as room->length says, and of the nodes of a step. kept: of an ended sequence, without nodes.
-   */
+/* Makes an empty view for room->length keys and the nodes of a step. kept: 1: a kept view, which has no nodes. */
 static void specdec__context_view(const specdec__context *c, specdec__view *view, const specdec__room *room, int kept,
                                   specdec__arena *arena)
 {

@@ -12,12 +12,13 @@
 #include "context.h"
 #include "screen.h"
 
-/* A tile of 16 rows of a matrix. */
+/* A tile of a matrix: rows [16 * tile, 16 * tile + 16). */
 typedef struct specdec__place {
     const specdec__matrix *matrix;
     int tile;
 } specdec__place;
 
+/* Returns the address of a tile: repacked, or as its rows lie in the file. */
 SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *place)
 {
     const specdec__matrix *matrix = place->matrix;
@@ -26,7 +27,7 @@ SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *
                          : specdec__matrix_at(matrix, place->tile);
 }
 
-/* Are there 16 rows in every one of the places? */
+/* Whether all of these tiles have 16 rows; the last tile of a matrix may have fewer. */
 static int specdec__places_whole(const specdec__place *places, int count)
 {
     while (count && (places[count - 1].tile + 1) * SPECDEC__ROWS <= places[count - 1].matrix->rows)
@@ -34,7 +35,8 @@ static int specdec__places_whole(const specdec__place *places, int count)
     return !count;
 }
 
-/* The same of places in a matrix that lies in planes: its upper plane or, unless bounds are wanted, both. */
+/* Multiplies tiles of a matrix in planes by columns, as specdec__forward_tiles does: by the upper plane alone where the
+   step computes bounds, else by both planes. */
 static void specdec__forward_planes(const specdec__context *c, const specdec__place *places, int place_count,
                                     const specdec__place *next, int column, int count, specdec__scratch *scratch,
                                     float *const *sums)
@@ -72,7 +74,7 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
     }
 }
 
-/* What specdec__forward_tiles does, without the scales of matrices. */
+/* Computes what specdec__forward_tiles computes, before the scales of matrices are applied. */
 static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
                                       const specdec__place *next, int column, int count,
                                       specdec__scratch *scratch, float *const *sums)
@@ -123,8 +125,8 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
     }
 }
 
-/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
-   length. next: what this thread is going to multiply after them. */
+/* Computes sums[i] (count, 16): tile places[i] times columns [column, column + count) of c->columns. The matrices of
+   the tiles have the same type and columns. next: the tiles that this thread multiplies next, to be prefetched. */
 static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
                                    const specdec__place *next, int column, int count,
                                    specdec__scratch *scratch, float *const *sums)
@@ -142,16 +144,16 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
 }
 
 SPECDEC__FOR_SIZE
-/* Slices of a matrix that are read to time it, one a thread: slices have `pairs` pairs of tiles, and the first one is
-   number index * threads. */
+/* Slices of a matrix that are multiplied to measure the time of a step, one for each thread. A slice is `pairs` pairs
+   of tiles; the first thread's slice has the number index * threads. */
 typedef struct specdec__slices {
     specdec__context *context;
     const specdec__matrix *matrix;
     int index, pairs;
 } specdec__slices;
 
-/* Multiplies a thread's slice by column 0, whatever that holds, and forgets the sums: weights are read as in a step of
-   one token. */
+/* Multiplies a thread's slice by column 0, whatever it holds, and discards the sums: the weights are read as in a step
+   of one token. */
 static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
 {
     const specdec__slices *slices = (const specdec__slices *)argument;
@@ -174,14 +176,16 @@ static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
 }
 SPECDEC__FOR_SPEED
 
-/* Where the rows of a matrix go: out (n, stride) = sums + bias. */
+/* A matrix to be multiplied, and where its product goes: out (n, stride) = matrix times columns + bias. */
 typedef struct specdec__output {
     const specdec__matrix *matrix;
-    const float *bias;
+    const float *bias; /* (rows); NULL: none */
     float *out;
     size_t stride;
 } specdec__output;
 
+/* Writes the sums (count, 16) of a tile, plus the bias, to the rows of its target for columns [column, column + count).
+   */
 static void specdec__forward_put(const specdec__context *c, const specdec__output *t, int tile, int column, int count,
                                  const float *sums)
 {
@@ -199,7 +203,8 @@ static void specdec__forward_put(const specdec__context *c, const specdec__outpu
     }
 }
 
-/* Whose tile is item i when the tiles of several matrices are counted through? places (2): it and the one after it. */
+/* Finds tile i of several matrices whose tiles are numbered one matrix behind the other: places[0] becomes this tile,
+   places[1] the next one of the same matrix. Returns the target of the matrix. */
 static const specdec__output *specdec__forward_place(const specdec__output *targets, int i, specdec__place *places)
 {
     for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
@@ -210,7 +215,7 @@ static const specdec__output *specdec__forward_place(const specdec__output *targ
     return targets;
 }
 
-/* Several matrices over the same columns, their tiles shared out among the threads, two at a time. */
+/* Multiplies several matrices by c->columns. Threads claim tiles, two at a time. */
 static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__output *targets, int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];

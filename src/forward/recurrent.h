@@ -1,12 +1,12 @@
 /* =====================================================================================================================
- * >>forward/recurrent: recurrent layers: the states of views streamed once a step, and the nodes of trees walked on
- *     copies.
+ * >>forward/recurrent: recurrent layers: a step reads and writes the state of each view once, and walks the nodes of a
+ *     tree on copies of it.
  *
- * Before a step its rows are laid out, view by view: committed tokens that wait to be applied to the state, then nodes,
- * each with the row before it. In a layer, first every row passes the convolution; then a unit of work is one head of
- * one view: what waits and what is certain is applied to its matrix, which is read and written once; the other nodes
- * are walked depth first on copies, at each fork the smaller branches first, so that log2(nodes) copies are enough.
- * Every token is applied by the same update, whenever that is: so a node's bits do not depend on how it came.
+ * Before a step its rows are laid out, view by view: waiting tokens (committed, not yet in the state), then nodes, each
+ * row with the number of its parent. In a layer, every row first passes the convolution. Then a unit of work is one
+ * head of one view: waiting tokens and certain nodes are applied to its matrix, which is read and written once; the
+ * other nodes are walked depth first on copies, smaller branches first, so that log2(nodes) copies are enough. Every
+ * token is applied by the same update, now or in a later step, so the bits of a node are always the same.
  * ================================================================================================================== */
 
 #pragma once
@@ -24,7 +24,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Adds a row to the last part. Returns its number. */
+/* Appends a row to the last view's part. node, place, before: see specdec__mix_row. Returns the number of the row. */
 static int specdec__forward_mix_add(specdec__context *c, int node, int place, int before)
 {
     specdec__mix_row *row = &c->mix.row[c->mix.rows];
@@ -37,8 +37,8 @@ static int specdec__forward_mix_add(specdec__context *c, int node, int place, in
     return c->mix.rows++;
 }
 
-/* Adds the walk through the nodes of a part that are not certain: of the branches of a fork all but the one with most
-   nodes on a copy, and before it. first: the first of these rows. */
+/* Plans the walk through the uncertain nodes of a part, depth first: at a fork the branch with most nodes comes last,
+   on the same copy of the state; the other branches get a copy of their own. first: the first of these rows. */
 static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *part, int first)
 {
     specdec__mixes *m = &c->mix;
@@ -84,8 +84,8 @@ static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *pa
     part->walks = m->steps - part->walk;
 }
 
-/* Where the state of a part is read and written: in place, or into a slot that kept views may have to give up. Returns
-   0 when there is none. */
+/* Chooses the slots that a part's state is read from and written to: the same slot if no other view refers to it, else
+   a new one, for which kept views may be evicted. Returns 0 when there is no slot. */
 static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *part)
 {
     const specdec__states *s = &c->kv.states;
@@ -99,8 +99,8 @@ static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *pa
     return part->to >= 0;
 }
 
-/* Lays out the rows of the view of node i, the first of its view, of a batch. Returns 0 when what its state needs is
-   not there. */
+/* Lays out the rows of one view of a batch, from node i on, which is its first. Returns 0 if the view's state or stored
+   inputs do not suffice, or if there is no slot to write the state to. */
 static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *batch, int i)
 {
     specdec__mixes *m = &c->mix;
@@ -151,7 +151,8 @@ static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *
 
 SPECDEC__FOR_SPEED
 
-/* What the state takes in of a row: of a node of the step as its matrices made it, else as it was kept. */
+/* Returns the state's inputs of a row in a layer: those that the input matrices have just computed for a node, or those
+   stored for a waiting token. */
 static const float *specdec__forward_mix_inputs(const specdec__context *c, const specdec__mix_part *part, int layer,
                                                 const specdec__mix_row *row)
 {
@@ -160,8 +161,8 @@ static const float *specdec__forward_mix_inputs(const specdec__context *c, const
     return specdec__state_inputs(&c->kv.states, &part->view->state, row->place, layer);
 }
 
-/* The inputs of the convolution's `count` last taps up to a row (-1: up to the state), oldest first: rows, then those
-   of the state's window; zeros of an empty one. */
+/* Finds the convolution's inputs at its last `count` taps up to row `at` (-1: up to the state), oldest first: inputs of
+   rows, before these the state's window, before the first token zeros. */
 static void specdec__forward_mix_taps(const specdec__context *c, const specdec__mix_part *part, int layer, int at,
                                       int count, const float **taps)
 {
@@ -183,13 +184,14 @@ static void specdec__forward_mix_taps(const specdec__context *c, const specdec__
     }
 }
 
-/* log(1 + e^x) */
+/* Returns log(1 + e^x). */
 static float specdec__forward_softplus(float x)
 {
     return x > 20 ? x : (float)specdec__log_double(1 + (double)specdec__exp(x));
 }
 
-/* The decay and the rate of each head's update, from what the matrices made of a token for it. */
+/* Computes the decay and the rate of each head's update for one token. made: the numbers that the input matrices have
+   given for the heads. */
 static void specdec__forward_mix_rates(const specdec__context *c, const specdec__layer *layer, const float *made,
                                        float *decay, float *rate)
 {
@@ -210,10 +212,11 @@ static void specdec__forward_mix_rates(const specdec__context *c, const specdec_
     }
 }
 
-/* Channels of a block of the convolution: those of a head where heads are normed, else some. */
+/* Returns the channels of a block of the convolution: those of one head where heads are normalised, else 64. */
 static int specdec__forward_mix_block(const specdec__mixing *m) { return m->kind == SPECDEC__DELTA ? m->rows : 64; }
 
-/* Block `block` of a row after the convolution. With block 0, also what the heads' updates need. */
+/* Computes the convolution of one row for a block of channels, with the norms of queries and keys; for block 0 also the
+   decays and rates of all heads. Of the short kind, writes the gated output to h. */
 static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mix_part *part,
                                           const specdec__layer *layer, int number, int block)
 {
@@ -245,7 +248,7 @@ static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mi
     }
 }
 
-/* The part that a row belongs to. */
+/* Returns the part that a row belongs to. */
 static const specdec__mix_part *specdec__forward_mix_part(const specdec__context *c, int row)
 {
     const specdec__mix_part *part = c->mix.part + c->mix.parts - 1;
@@ -255,7 +258,8 @@ static const specdec__mix_part *specdec__forward_mix_part(const specdec__context
     return part;
 }
 
-/* Whether a row's inputs are to pass the convolution: it is run, or others of its branch are, or it waits. */
+/* Whether the convolution of a row is needed: the row is a node that is run, has such a node in its subtree, or is a
+   waiting token. */
 static int specdec__forward_mix_wanted(const specdec__context *c, int number)
 {
     const specdec__mix_row *row = &c->mix.row[number];
@@ -265,7 +269,7 @@ static int specdec__forward_mix_wanted(const specdec__context *c, int number)
                                                            specdec__forward_mix_part(c, number)->waiting));
 }
 
-/* Applies a row to the matrix of a head; where it is run, its output goes to h. */
+/* Applies a row to the matrix of a head; if the row is a node that is run, writes the head's output to h. */
 static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer *layer, int head, int number,
                                        float *matrix)
 {
@@ -290,7 +294,8 @@ static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer
         c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
 }
 
-/* Head `head` of a layer for a part: its matrix is read and written once. */
+/* Computes one head of a layer for one part: applies waiting tokens and certain nodes to its matrix, then walks the
+   other nodes on copies. The matrix is read and written once. */
 static void specdec__forward_mix_head(specdec__context *c, int thread, const specdec__mix_part *part,
                                       const specdec__layer *layer, int head)
 {
@@ -326,7 +331,8 @@ static void specdec__forward_mix_head(specdec__context *c, int thread, const spe
     }
 }
 
-/* The window of the convolution of a part, where its state is written; and what is kept of its nodes. */
+/* Writes the window of the convolution of a part, if the part's state is written, and stores the inputs of its
+   nodes. */
 static void specdec__forward_mix_keep(specdec__context *c, int thread, const specdec__mix_part *part,
                                       const specdec__layer *layer)
 {
@@ -357,7 +363,8 @@ static void specdec__forward_mix_keep(specdec__context *c, int thread, const spe
         }
 }
 
-/* Norms and gates group `group` of what the heads of a row have given. */
+/* Applies norm and gate to one group of the outputs of heads in a row of h, of `size` values. For Mamba-2 the gate
+   comes before the norm. */
 static void specdec__forward_mix_gate(specdec__context *c, const specdec__layer *layer, int node, int group, int size)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
@@ -374,7 +381,8 @@ static void specdec__forward_mix_gate(specdec__context *c, const specdec__layer 
         memcpy(out, gate, (size_t)size * sizeof *out);
 }
 
-/* The convolution of all rows. Of the short kind its inputs are products. Returns 1 when cancelled. */
+/* Computes a thread's share of the convolution of all rows. Of the short kind, its inputs are first multiplied by a
+   gate. Returns 1 when cancelled. */
 static int specdec__forward_mix_first(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
@@ -400,8 +408,9 @@ static int specdec__forward_mix_first(specdec__context *c, int thread, const spe
     return specdec__pool_barrier(c->pool);
 }
 
-/* h = what a recurrent layer makes of c->mix.raw, which its matrices have made. Of units (part, head or what is kept)
-   that are done nothing is done again. Returns 1 when cancelled. */
+/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.raw, the outputs of its input matrices.
+   Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns 1 when
+   cancelled. */
 static int specdec__forward_mix(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
@@ -437,6 +446,7 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
 
 SPECDEC__FOR_SIZE
 
+/* Runs all recurrent layers for the rows of specdec__forward_mix_settle, as a function of the thread pool. */
 static void specdec__forward_mix_settle_layers(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -447,8 +457,8 @@ static void specdec__forward_mix_settle_layers(void *argument, int thread)
             specdec__forward_mix(c, thread, &c->model->layer[i]);
 }
 
-/* A step has ended early, or is not run at all: what waited is applied where it was not yet, and nothing else. That
-   takes as long as states are read, and is not cancelled. */
+/* Finishes the states of a step that has ended early or is not run: applies the waiting tokens where they are not
+   applied yet, and no other rows. It takes as long as reading the states, and cannot be cancelled. */
 static void specdec__forward_mix_settle(specdec__context *c)
 {
     specdec__mixes *m = &c->mix;
@@ -478,7 +488,8 @@ static void specdec__forward_mix_settle(specdec__context *c)
     c->n = n;
 }
 
-/* What comes of a step, for the states of its views: they have what waited, and what is certain if it is done. */
+/* Ends a step for the states of its views: the waiting tokens are in them now; the state with the certain nodes becomes
+   state->next. done: 0: the step has ended early. */
 static void specdec__forward_mix_end(specdec__context *c, int done)
 {
     specdec__states *s = &c->kv.states;
@@ -516,7 +527,8 @@ static void specdec__forward_mix_end(specdec__context *c, int done)
     }
 }
 
-/* Lays out the rows of a batch whose views have states. */
+/* Lays out the rows of a batch for the recurrent layers. Errors: FULL (a state, its inputs or a free slot is
+   missing). */
 static specdec_result specdec__forward_mix_prepare(specdec__context *c, const specdec__batch *batch,
                                                    specdec_error *error)
 {

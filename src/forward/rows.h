@@ -1,5 +1,6 @@
 /* =====================================================================================================================
- * >>forward/rows: norms, residuals and quantising of activations, by ranges of columns.
+ * >>forward/rows: norms, residual additions, quantisation of activations, and checks that values are finite; threads
+ *     share rows or ranges of columns.
  * ================================================================================================================== */
 
 #pragma once
@@ -9,8 +10,8 @@
 #include "../model/model.h"
 #include "context.h"
 
-/* Notes that a row has a value that is no number, or one that the cache cannot hold. Threads that note the same row do
-   so for the same half of a layer. */
+/* Records in c->wrong that a row has a value that is not finite or, with `oversized`, one that the cache cannot hold.
+   Threads that record the same row do so for the same half of a layer. */
 static SPECDEC__NOINLINE void specdec__forward_note(specdec__context *c, int thread, int row, int oversized)
 {
     const int half = c->scratch[thread].half + 2;
@@ -20,7 +21,7 @@ static SPECDEC__NOINLINE void specdec__forward_note(specdec__context *c, int thr
     SPECDEC__STORE(&c->unsound, 1);
 }
 
-/* Notes a row some values of which are no numbers, times `factor`. */
+/* Records a row of the step if one of the values x (count), times `factor`, is not finite. */
 SPECDEC__INLINE void specdec__forward_check(specdec__context *c, int thread, int row, const float *x, int count,
                                             float factor)
 {
@@ -28,10 +29,11 @@ SPECDEC__INLINE void specdec__forward_check(specdec__context *c, int thread, int
         specdec__forward_note(c, thread, row, 0);
 }
 
-#define SPECDEC__ALL_SOUND (1 << 30) /* more than any half */
+#define SPECDEC__ALL_SOUND (1 << 30) /* stands for "no half had a wrong value": above the number of any half */
 
 SPECDEC__FOR_SIZE
-/* Says where values of rows [row, end) of the last step first were no numbers, or did not fit the cache. */
+/* Checks rows [row, end) of the last step: OK if all values were finite and fit the cache; else the error names the
+   first layer and half where they were not. Errors: UNSUPPORTED (too large for the cache), FORMAT (not finite). */
 static specdec_result specdec__forward_sound(const specdec__context *c, int row, int end, specdec_error *error)
 {
     const specdec__model *m = c->model;
@@ -59,12 +61,13 @@ static specdec_result specdec__forward_sound(const specdec__context *c, int row,
 }
 SPECDEC__FOR_SPEED
 
-/* A thread's part of n rows of floats: whole rows, or blocks of 32 of each if they are few. */
+/* A thread's part of a matrix of n rows: whole rows if there are many, else some blocks of 32 columns of every row. */
 typedef struct specdec__part {
-    int first, last; /* rows */
-    int from, to;    /* blocks of each */
+    int first, last; /* rows [first, last) */
+    int from, to;    /* blocks of 32 columns [from, to) */
 } specdec__part;
 
+/* Returns a thread's part of n rows, `stride` floats apart. */
 static specdec__part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
 {
     const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32,
@@ -78,21 +81,21 @@ static specdec__part specdec__forward_thread_part(const specdec__context *c, int
     return part;
 }
 
-/* What the next matrices read: rows of values (n, stride), which are made first from something else if `from` or `up`
-   is set. */
+/* Rows that the next matrices read, and how they are computed before they are quantised. */
 typedef struct specdec__input {
-    float *values;
+    float *values;     /* (n, stride) */
     int n, stride;
-    const float *from; /* values = row rows[i] (or i) of these, */
-    const float *norm; /* or its norm with this weight */
-    const int *rows;   /* whose a row of values is; NULL: row i is that of row i */
+    const float *from; /* NULL, or: values = row rows[i] of `from`, */
+    const float *norm; /* or its norm with these weights (NULL: no norm) */
+    const int *rows;   /* (n) row of the step that each row of values belongs to; NULL: row i */
     const float *up;   /* (n, up_stride): values = activation(values) * up */
     int up_stride;
-    int alone;         /* values = activation(values) * values, or, with `shape`, the activation of that shape */
-    const float *shape;
+    int alone;         /* 1: values = activation(values) * values, or with `shape` activation(values, shape): networks
+                          without `up` */
+    const float *shape; /* (4) parameters of xIELU; NULL: another activation */
 } specdec__input;
 
-/* Quantises an input into c->columns. */
+/* Computes a thread's part of an input's values and quantises it into c->columns. */
 static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__input *in)
 {
     const specdec__model *m = c->model;
@@ -134,7 +137,8 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     }
 }
 
-/* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
+/* Computes a thread's part of to (n, e) = from + residual scale * y, where y is c->y or, with `norm`, its norm with
+   these weights; c->h is overwritten then. */
 static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -154,7 +158,7 @@ static void specdec__forward_add(specdec__context *c, int thread, const float *n
     }
 }
 
-/* A thread's part of x times a factor. */
+/* Multiplies a thread's part of c->x by a factor. */
 static void specdec__forward_scale(specdec__context *c, int thread, float factor)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -164,8 +168,9 @@ static void specdec__forward_scale(specdec__context *c, int thread, float factor
         c->kernels->scale(c->x + (size_t)i * (size_t)c->e + part.from * 32, factor, (part.to - part.from) * 32);
 }
 
-/* x grows by y, or its norm: what the attention of a layer gives, or, with `last`, its feed-forward network. Where both
-   read the same x, attention leaves it as it is. */
+/* Adds c->y or its norm, the output of a half of a layer, to the residual stream c->x. last: 0: the half is attention,
+   1: the feed-forward network. Where both halves read the same x (c->beside), the sum of the first half goes to
+   c->beside, and that of the second to c->x. */
 static void specdec__forward_grow(specdec__context *c, int thread, const float *norm, int last)
 {
     float *other = c->beside ? c->beside : c->x;
@@ -173,7 +178,7 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
     specdec__forward_add(c, thread, norm, last ? other : c->x, last ? c->x : other);
 }
 
-/* Notes the rows of logits [at, at + count) that are no numbers. */
+/* Records the rows that have a logit in [at, at + count) of c->logits which is not finite. */
 static void specdec__forward_check_logits(specdec__context *c, int thread, size_t at, int count)
 {
     const float *logits = c->logits + at;
@@ -186,7 +191,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
             specdec__forward_note(c, thread, c->rows[(at + (size_t)i) / (size_t)c->output->rows], 0);
 }
 
-/* Checks, scales and caps a thread's part of the logits, 16 at a time: there is room behind the last. */
+/* Checks, scales and caps a thread's part of the logits, 16 at a time; there is memory for 15 behind the last. */
 static void specdec__forward_finish(specdec__context *c, int thread)
 {
     const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>forward/step: a step: layers, experts, logits; committing its nodes.
+ * >>forward/step: runs a step, one forward pass of a batch: embedding, layers, experts, logits; commits its nodes.
  * ================================================================================================================== */
 
 #pragma once
@@ -25,6 +25,7 @@
 
 SPECDEC__FOR_SIZE
 
+/* Returns a product to compute: a layer's matrix, a bias (-1: none), and where rows go, `stride` floats apart. */
 static specdec__output specdec__forward_output(const specdec__layer *layer, int matrix, int bias, float *out,
                                                int stride)
 {
@@ -37,6 +38,7 @@ static specdec__output specdec__forward_output(const specdec__layer *layer, int 
     return t;
 }
 
+/* Returns an input of n rows of values, `stride` floats apart. up: NULL, or values become activation(values) * up. */
 static specdec__input specdec__forward_input(float *values, int n, int stride, const float *up)
 {
     specdec__input in;
@@ -54,7 +56,7 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
     return in;
 }
 
-/* What `up` is multiplied by, or without it what is activated by itself, in a layer. */
+/* Returns the input of a network's last matrix in a layer: activation(values) * up; up NULL: activation(values). */
 static specdec__input specdec__forward_activated(const specdec__context *c, const specdec__layer *layer, float *values,
                                                  int n, int stride, const float *up)
 {
@@ -65,7 +67,7 @@ static specdec__input specdec__forward_activated(const specdec__context *c, cons
     return in;
 }
 
-/* Rows of h that are those of x, or, where there is a weight, their norms. */
+/* Returns an input of n rows in h: the norms of the rows of x with these weights, or with NULL the rows themselves. */
 static specdec__input specdec__forward_normed(specdec__context *c, int n, const float *norm)
 {
     specdec__input in = specdec__forward_input(c->h, n, c->e, NULL);
@@ -75,7 +77,7 @@ static specdec__input specdec__forward_normed(specdec__context *c, int n, const 
     return in;
 }
 
-/* Quantises an input and multiplies matrices by it. Returns 1 when cancelled. */
+/* Quantises an input and multiplies several matrices by it. Returns 1 when cancelled. */
 static int specdec__forward_project(specdec__context *c, int thread, const specdec__input *in,
                                     const specdec__output *targets, int count)
 {
@@ -86,8 +88,8 @@ static int specdec__forward_project(specdec__context *c, int thread, const specd
     return specdec__pool_barrier(c->pool);
 }
 
-/* Queries, which stand in c->queries and c->absorbed then, and the one key of all heads, before its norm, of latent
-   attention. Returns 1 when cancelled. */
+/* Computes the queries of latent attention, in c->queries and c->absorbed, and in c->keys the one key of all heads,
+   before its norm. Returns 1 when cancelled. */
 static int specdec__forward_latent_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
@@ -112,8 +114,8 @@ static int specdec__forward_latent_queries(specdec__context *c, int thread, cons
     return specdec__forward_absorb(c, thread, layer);
 }
 
-/* What the first matrices of a half read where it begins with a convolution: of norms of x, of which *in tells. Returns
-   1 when cancelled. */
+/* Runs the convolution before a half of a layer (models that draft blocks). *in: at first the norms of x; then the
+   output of the convolution, which the first matrices of the half read. Returns 1 when cancelled. */
 static int specdec__forward_convolve_input(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
                                            int base, specdec__input *in)
 {
@@ -127,7 +129,7 @@ static int specdec__forward_convolve_input(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* The output of such a half, in c->y, goes through another convolution. Returns 1 when cancelled. */
+/* Runs the convolution behind a half of a layer, over the half's output in c->y. Returns 1 when cancelled. */
 static int specdec__forward_convolve_output(specdec__context *c, int thread, const float *base)
 {
     specdec__forward_convolve(c, thread, base, 1, c->y);
@@ -137,7 +139,7 @@ static int specdec__forward_convolve_output(specdec__context *c, int thread, con
     return 0;
 }
 
-/* Queries, keys and values of a layer. Returns 1 when cancelled. */
+/* Computes the queries, keys and values of a layer, before norms and RoPE. Returns 1 when cancelled. */
 static int specdec__forward_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
@@ -159,7 +161,7 @@ static int specdec__forward_queries(specdec__context *c, int thread, const specd
     return specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1);
 }
 
-/* x += attention of it. Returns 1 when cancelled. */
+/* Runs the attention half of a layer: x += output matrix * attention(norm(x)). Returns 1 when cancelled. */
 static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
@@ -205,7 +207,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* Where in the rows of a recurrent layer the first matrices put what they make. */
+/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.raw they write. Returns how many. */
 static int specdec__forward_mix_targets(const specdec__context *c, const specdec__layer *layer, specdec__output *t)
 {
     const specdec__mixing *m = &c->model->mixing;
@@ -222,8 +224,8 @@ static int specdec__forward_mix_targets(const specdec__context *c, const specdec
     return count;
 }
 
-/* x += what a recurrent layer makes of it; where the layer attends, too, the sum waits in c->mix.beside. Returns 1 when
-   cancelled. */
+/* Runs the recurrent half of a layer: x += output of the recurrence of norm(x). Where the layer also attends, the sum
+   goes to c->mix.beside and x stays. Returns 1 when cancelled. */
 static int specdec__forward_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
@@ -244,8 +246,8 @@ static int specdec__forward_recurrent_half(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* out (n, e) = down(activation(gate x) * up x), or, without a gate, down(activation(up x)): the network of a layer that
-   every token goes through. Returns 1 when cancelled. */
+/* Runs the feed-forward network of a layer that every token passes: out (n, e) = down(activation(gate x) * up x), or
+   without a gate down(activation(up x)). Returns 1 when cancelled. */
 static int specdec__forward_network(specdec__context *c, int thread, const specdec__layer *layer,
                                     const specdec__input *x, float *out)
 {
@@ -269,7 +271,7 @@ static int specdec__forward_network(specdec__context *c, int thread, const specd
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
-/* x += what its network makes of it. Returns 1 when cancelled. */
+/* Runs the feed-forward half of a layer without experts: x += network(norm(x)). Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
@@ -283,7 +285,7 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     return specdec__pool_barrier(c->pool);
 }
 
-/* Row i of the embeddings for layers, of which x0 and its product are there: see specdec__inputs. */
+/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__inputs); it holds matrix * x0 at first. */
 static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
 {
     const specdec__inputs *inputs = &c->model->inputs;
@@ -302,7 +304,7 @@ static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
     specdec__forward_check(c, thread, i, row, all, SPECDEC__SOUND);
 }
 
-/* The embeddings for layers of all rows. Returns 1 when cancelled. */
+/* Computes the embeddings for layers of all rows (specdec__inputs). Returns 1 when cancelled. */
 static int specdec__forward_layer_inputs(specdec__context *c, int thread)
 {
     const specdec__input in = specdec__forward_normed(c, c->n, NULL);
@@ -320,7 +322,7 @@ static int specdec__forward_layer_inputs(specdec__context *c, int thread)
     return specdec__pool_barrier(c->pool);
 }
 
-/* What the streams' router of a layer says of x. Returns 1 when cancelled. */
+/* Computes the output of a layer's router of streams for x, in c->stream_router. Returns 1 when cancelled. */
 static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
@@ -329,7 +331,8 @@ static int specdec__forward_route_streams(specdec__context *c, int thread, const
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
 
-/* The streams of all rows are made of x, which is the first; or, at the end, x of them. Returns 1 when cancelled. */
+/* Computes all streams from x before the first layer (end = 0), or x from all streams behind the last layer (end = 1).
+   Returns 1 when cancelled. */
 static int specdec__forward_project_streams(specdec__context *c, int thread, int end)
 {
     const specdec__streams *streams = &c->model->streams;
@@ -354,7 +357,7 @@ static int specdec__forward_project_streams(specdec__context *c, int thread, int
     return specdec__pool_barrier(c->pool);
 }
 
-/* How a layer begins that has several streams: it predicts them. Returns 1 when cancelled. */
+/* Begins a layer of a model with several streams: computes the prediction of all streams. Returns 1 when cancelled. */
 static int specdec__forward_layer_begin(specdec__context *c, int thread, const specdec__layer *layer)
 {
     if (specdec__forward_route_streams(c, thread, layer))
@@ -363,7 +366,8 @@ static int specdec__forward_layer_begin(specdec__context *c, int thread, const s
     return specdec__pool_barrier(c->pool);
 }
 
-/* x becomes (x + what stands beside attention) / root(2): see specdec__streams. Returns 1 when cancelled. */
+/* Runs LAuReL behind the attention of a layer: x = (x + h + norm(up(down h))) / root(2), h being the input of
+   attention: see specdec__streams. Returns 1 when cancelled. */
 static int specdec__forward_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
@@ -381,8 +385,8 @@ static int specdec__forward_laurel(specdec__context *c, int thread, const specde
     return specdec__pool_barrier(c->pool);
 }
 
-/* How a layer ends: streams are corrected, if there are several; x, or all others, += what comes of its own embeddings,
-   if there are any; then times its factor. Returns 1 when cancelled. */
+/* Ends a layer: corrects all streams, if there are several; adds the output of the layer's own embeddings to x, or to
+   all streams but x; multiplies x by the layer's output scale, if it has one. Returns 1 when cancelled. */
 static int specdec__forward_layer_end(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
@@ -416,7 +420,7 @@ static int specdec__forward_layer_end(specdec__context *c, int thread, const spe
     return specdec__pool_barrier(c->pool);
 }
 
-/* What a router says of the experts of a row (experts) becomes their softmax or their sigmoids. */
+/* Turns a router's outputs for the experts of a row, router (experts), into their softmax or their sigmoids. */
 static void specdec__forward_router(const specdec__context *c, float *router)
 {
     const specdec__model *m = c->model;
@@ -435,17 +439,18 @@ static void specdec__forward_router(const specdec__context *c, float *router)
         router[i] /= sum;
 }
 
-/* What candidates are chosen by: the score of i is value[i] + bias[i]. */
+/* Scores by which experts, or groups of experts, are ranked: the score of number i is value[i] + bias[i]. */
 typedef struct specdec__scores {
-    const float *value, *bias; /* bias NULL: 0 */
+    const float *value, *bias; /* bias NULL: zeros */
 } specdec__scores;
 
+/* Returns the score of number i. */
 static float specdec__forward_scored(const specdec__scores *s, int i)
 {
     return s->value[i] + (s->bias ? s->bias[i] : 0);
 }
 
-/* Puts i into its place among order[count], in order of falling scores, of which `most` stay. Returns how many. */
+/* Inserts number i into a list of the `most` highest scores: order[count], highest first. Returns the new count. */
 static int specdec__forward_rank(const specdec__scores *scores, int i, int *order, int count, int most)
 {
     const float score = specdec__forward_scored(scores, i);
@@ -459,7 +464,7 @@ static int specdec__forward_rank(const specdec__scores *scores, int i, int *orde
     return specdec__min_int(count + 1, most);
 }
 
-/* Marks the groups of experts that are chosen from: those whose two largest scores have the largest sums. */
+/* Marks the groups that experts are chosen from, open (groups) = 1: those with the largest sums of two scores. */
 static void specdec__forward_open(const specdec__model *m, const specdec__scores *scores, unsigned char *open)
 {
     const int size = m->experts / m->groups;
@@ -481,7 +486,7 @@ static void specdec__forward_open(const specdec__model *m, const specdec__scores
         open[best[i]] = 1;
 }
 
-/* Chooses the experts of a row by what the router says (experts), and how much they count. */
+/* Chooses the experts of a row from the outputs of the router, router (experts), and computes their weights. */
 static void specdec__forward_choose(const specdec__context *c, const specdec__layer *layer, int row, float *router)
 {
     const specdec__model *m = c->model;
@@ -502,7 +507,8 @@ static void specdec__forward_choose(const specdec__context *c, const specdec__la
         share[i] = share[i] / sum * m->expert_scale;
 }
 
-/* Lays the columns of each expert side by side. */
+/* Assigns columns to all pairs of a row and an expert, so that the columns of an expert are contiguous, and makes jobs
+   of at most SPECDEC__COLUMNS columns. */
 static void specdec__forward_sort(specdec__context *c)
 {
     const int chosen = c->model->chosen, experts = c->model->experts, columns = c->n * chosen;
@@ -528,7 +534,8 @@ static void specdec__forward_sort(specdec__context *c)
     }
 }
 
-/* The tiles of item `at` of a walk, of which each job has so many, and the job. */
+/* Finds item `at` of a walk over all jobs, each of which has `tiles` tiles: *job becomes its job, places[0] its tile
+   and places[1] the next tile of the same matrix. Returns the target of the matrix. */
 static const specdec__output *specdec__forward_routed(const specdec__context *c, const specdec__output *targets,
                                                       int at, int tiles, specdec__place *places,
                                                       const specdec__job **job)
@@ -547,7 +554,7 @@ static const specdec__output *specdec__forward_routed(const specdec__context *c,
     return targets;
 }
 
-/* Matrices of experts, each over its own columns; as specdec__forward_multiply. */
+/* Multiplies matrices of all experts, each by the columns of its expert; otherwise as specdec__forward_multiply. */
 static void specdec__forward_multiply_routed(specdec__context *c, int thread, const specdec__output *targets, int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
@@ -577,7 +584,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     }
 }
 
-/* Quantises an input and multiplies matrices of experts by it. Returns 1 when cancelled. */
+/* Quantises an input, a row for each column, and multiplies matrices of experts by it. Returns 1 when cancelled. */
 static int specdec__forward_project_routed(specdec__context *c, int thread, const specdec__input *in,
                                            const specdec__output *targets, int count)
 {
@@ -588,7 +595,7 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* out (n, stride) = what the experts of each row give, by their shares, best first. */
+/* Computes a thread's part of out (n, stride): each row's sum of outputs of experts times weights, best first. */
 static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, stride);
@@ -605,7 +612,7 @@ static void specdec__forward_blend(specdec__context *c, int thread, float *out, 
     }
 }
 
-/* y += what the shared expert gives, times the sigmoid of what its router says, if it has one. */
+/* Adds the shared expert's output in c->parts to y, times the sigmoid of its router's output, if it has a router. */
 static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -621,8 +628,8 @@ static void specdec__forward_share(specdec__context *c, int thread, const specde
     }
 }
 
-/* The routes of all rows, of which h is what routers read then: choices are shared out. Also what else experts need of
-   h. Returns 1 when cancelled. */
+/* Runs the router of a layer and chooses the experts of all rows; threads share the rows. Also computes the shared
+   expert's router and the latent rows, which read the same h. Returns 1 when cancelled. */
 static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int experts = c->model->experts, stride = specdec__forward_stride(experts);
@@ -655,8 +662,8 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
     return specdec__pool_barrier(c->pool);
 }
 
-/* y = the sum of what the networks of each row's experts make of h, or of another norm of x, or of what is latent of
-   h. Returns 1 when cancelled. */
+/* Computes y: the weighted sum of the networks of each row's experts. They read h, another norm of x, or latent rows,
+   according to the architecture. Returns 1 when cancelled. */
 static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(c->model->expert_ff);
@@ -688,7 +695,8 @@ static int specdec__forward_experts(specdec__context *c, int thread, const specd
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
-/* y = norm(y), of what experts give, + norm(parts), of what the network beside them gives. Returns 1 when cancelled. */
+/* Computes y = norm(y) + norm(parts): y is the output of the experts, parts that of the network beside them (the trait
+   BOTH). Returns 1 when cancelled. */
 static int specdec__forward_both(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -710,8 +718,8 @@ static int specdec__forward_both(specdec__context *c, int thread, const specdec_
     return specdec__pool_barrier(c->pool);
 }
 
-/* Adds to x the outputs of its experts, and of the shared expert or the dense network, if there is one. Returns 1 when
-   cancelled. */
+/* Runs the feed-forward half of a layer with experts: x += outputs of its experts, and of the shared expert or the
+   dense network if there is one. Returns 1 when cancelled. */
 static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int shared = layer->shape.shared;
@@ -732,7 +740,7 @@ static int specdec__forward_mixture_half(specdec__context *c, int thread, const 
     return specdec__pool_barrier(c->pool);
 }
 
-/* Hands out states after so many layers. */
+/* Copies hidden states to the readers that want those before layer number `layer`, or SPECDEC_STATE_FINAL. */
 static void specdec__forward_tap(const specdec__context *c, int thread, int layer)
 {
     const specdec__model *m = c->model;
@@ -755,8 +763,8 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
     }
 }
 
-/* Row i of what the layer, or the matrix before it, reads: the norm of the embedding, and behind it the norm of the
-   state, or of what came of states, in x. */
+/* Computes row i of h for a model that reads states: the norm of the embedding, and behind it the norm of the state,
+   which c->reads holds, or x where reads.matrix has been applied already. */
 static void specdec__forward_beside(specdec__context *c, int i, const float *embedding)
 {
     const specdec__reads *reads = &c->model->reads;
@@ -776,7 +784,8 @@ static void specdec__forward_beside(specdec__context *c, int i, const float *emb
         memcpy(x, h + width, (size_t)width * sizeof *x);
 }
 
-/* Makes x of the states that a step reads, or of these and embeddings, in h. Returns 1 when cancelled. */
+/* Computes x from the states that a model reads: reads.matrix times the states, or with reads.joined times the rows of
+   h. Returns 1 when cancelled. */
 static int specdec__forward_read(specdec__context *c, int thread)
 {
     const specdec__reads *reads = &c->model->reads;
@@ -792,7 +801,7 @@ static int specdec__forward_read(specdec__context *c, int thread)
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
 
-/* A thread's share of the rows of the embedding and of the angles by which they are turned. */
+/* Computes a thread's share of the embeddings of all rows, and of RoPE's angles. */
 static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
@@ -819,8 +828,8 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     }
 }
 
-/* A thread's share of the logits, or of their bounds, if any are wanted: of rows[i] of x. Their states become rows of
-   h in any case. */
+/* Computes a thread's share of the logits of the wanted rows of x, or of bounds, or of neither (specdec__screen_makes).
+   In any case h becomes their hidden states, (row_count, e). A function of the thread pool. */
 static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -849,7 +858,8 @@ static void specdec__forward_logits(void *argument, int thread)
         specdec__forward_multiply(c, thread, &t, 1);
 }
 
-/* Keys and values of all layers, of x, which came of states. Returns 1 when cancelled. */
+/* Computes the keys and values of all layers of a model that drafts blocks from the target's states, which reads.matrix
+   has projected to x, and stores them in the cache. Returns 1 when cancelled. */
 static int specdec__forward_keys(specdec__context *c, int thread)
 {
     const specdec__input in = specdec__forward_normed(c, c->n, c->model->reads.after);
@@ -878,6 +888,7 @@ static int specdec__forward_keys(specdec__context *c, int thread)
     return specdec__pool_barrier(c->pool);
 }
 
+/* Runs a thread's share of a step, a function of the thread pool: embedding, layers, hidden states, logits. */
 static void specdec__forward_worker(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -927,7 +938,7 @@ static void specdec__forward_worker(void *argument, int thread)
         specdec__forward_logits(c, thread);
 }
 
-/* Reserves slots for node i of a batch, and works out where it stands. Returns 0 when pages run out. */
+/* Reserves a slot for node i of a batch, and computes its logical and RoPE position. Returns 0 when pages run out. */
 static int specdec__forward_seat(specdec__context *c, const specdec__batch *batch, int i)
 {
     specdec__view *view = batch->views[i];
@@ -955,7 +966,7 @@ static int specdec__forward_seat(specdec__context *c, const specdec__batch *batc
     return 1;
 }
 
-/* Checks a batch and works out positions, slots, trunk and rows. */
+/* Checks a batch, reserves slots for its nodes and prepares the context for them. Errors: ARGUMENT, FULL. */
 static specdec_result specdec__forward_prepare(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     int i;
@@ -992,8 +1003,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     return SPECDEC_OK;
 }
 
-/* Prepares a cancelled batch without computing it: its nodes get their slots in the cache, and rows that waited are
-   applied to the states of recurrent layers. */
+/* Prepares a cancelled batch without computing it: its nodes get slots in the cache, and waiting tokens are applied to
+   the states of recurrent layers. Errors: as specdec__forward. */
 static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
@@ -1006,9 +1017,9 @@ static specdec_result specdec__forward_skip(specdec__context *c, const specdec__
     return result;
 }
 
-/* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
-   in reserved slots of the views, until they are committed or overwritten by the next step. Rows whose values are
-   no numbers are noted: see specdec__forward_sound. */
+/* Runs a batch, one forward pass: logits (wanted rows, vocab) go to c->logits, hidden states (wanted rows, stride c->e)
+   to c->h, keys and values to reserved slots of the views, until they are committed or the next step overwrites them.
+   Rows with values that are not finite are recorded: see specdec__forward_sound. Errors: ARGUMENT, FULL, CANCELLED. */
 static specdec_result specdec__forward(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
@@ -1030,7 +1041,7 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
     return c->hooks->beyond(c, result, error);
 }
 
-/* The first n nodes in the context's own arrays as a batch that wants every row. */
+/* Returns a batch of the context's first n nodes, of which `done` were run before; all rows are wanted. */
 static specdec__batch specdec__forward_batch(const specdec__context *c, int done, int n)
 {
     specdec__batch batch;
@@ -1044,7 +1055,7 @@ static specdec__batch specdec__forward_batch(const specdec__context *c, int done
     return batch;
 }
 
-/* The same, all of one view. */
+/* Returns a batch of the first n nodes in the context's own arrays, all of one view; see specdec__forward_batch. */
 static specdec__batch specdec__forward_alone(const specdec__context *c, specdec__view *view, int done, int n)
 {
     int i;
@@ -1054,7 +1065,7 @@ static specdec__batch specdec__forward_alone(const specdec__context *c, specdec_
     return specdec__forward_batch(c, done, n);
 }
 
-/* Which of nodes path[n] this one is; -1: none. */
+/* Returns the index of a node in path[n]; -1: it is not there. */
 static int specdec__forward_among(const int *path, int n, int node)
 {
     while (n > 0 && path[n - 1] != node)
@@ -1062,10 +1073,10 @@ static int specdec__forward_among(const int *path, int n, int node)
     return n - 1;
 }
 
-/* Commits nodes path[count], rising, of n nodes of a view that were run. path goes on with the `stay` of them that stay
-   nodes, numbered anew in this order: they descend from the last one. With stay = -1 all behind the last one stay, and
-   their numbers fall by count; those that do not descend from it are never asked for again. Returns how many numbers
-   nodes have now. */
+/* Commits nodes path[0 .. count), rising, of n nodes of a view that were run. The next `stay` entries of path stay
+   nodes, descend from path[count - 1], and get the numbers 0, 1, ... in this order. With stay = -1 all nodes behind
+   path[count - 1] stay, and their numbers fall by count; those that do not descend from it are never used again.
+   Returns the number of nodes left. */
 static int specdec__forward_keep(specdec__context *c, specdec__view *view, const int *path, int count, int stay, int n)
 {
     const int all = stay < 0, last = path[count - 1], left = all ? n - 1 - last : stay, end = all ? n - count : stay;
@@ -1087,20 +1098,23 @@ static int specdec__forward_keep(specdec__context *c, specdec__view *view, const
     return end;
 }
 
-/* Which tokens of a text shall have their logits, and which their states; and what else a text brings along. */
+/* What a prefill computes besides keys and values: logits and states of some tokens; and states that it reads. */
 typedef struct specdec__rows {
-    int from;           /* this one and those behind it */
-    float *logits;      /* (count - from, vocab), the caller's; NULL: only the last one is kept, as row 0 */
-    int states_from;    /* this one and those behind it */
-    specdec__taps taps; /* out (count - states_from, ...) is the caller's; NULL: none */
-    float *reads;       /* (count - reads_from, stride): states that a model reads; NULL: it reads none */
-    int reads_from;
-    /* Told of each batch, tokens [at, at + n), before it is committed; its error ends the run. Or NULL */
+    int from;           /* logits are computed for this token and all later ones */
+    float *logits;      /* (count - from, vocab) the caller's memory; NULL: only the last row is kept, as row 0 of
+                           c->logits */
+    int states_from;    /* hidden states are copied for this token and all later ones */
+    specdec__taps taps; /* which states; out (count - states_from, ...) is the caller's memory; out NULL: none */
+    float *reads;       /* (count - reads_from, stride) states of another model that this one reads; NULL: it reads
+                           none */
+    int reads_from;     /* the token of the first row of `reads` */
+    /* Called after each batch, tokens [at, at + n), before it is committed; its error ends the prefill. NULL: not
+       called. */
     specdec_result (*hear)(void *listener, int at, int n);
     void *listener;
 } specdec__rows;
 
-/* Logits for token `from` and those behind it, of which the last becomes row 0; no states. */
+/* Returns rows that ask for logits of token `from` and later ones, of which the last becomes row 0, and no states. */
 static specdec__rows specdec__forward_wanted(int from)
 {
     specdec__rows rows;
@@ -1110,7 +1124,7 @@ static specdec__rows specdec__forward_wanted(int from)
     return rows;
 }
 
-/* A batch will hold tokens [at, at + n) of a text: where their states go, and what it reads. */
+/* Sets up a context for tokens [at, at + n) of a prefill: where their states go, and which states it reads. */
 static void specdec__forward_states(specdec__context *c, const specdec__rows *rows, int at, int n)
 {
     const size_t width = (size_t)rows->taps.count * (size_t)c->model->embedding;
@@ -1126,7 +1140,7 @@ static void specdec__forward_states(specdec__context *c, const specdec__rows *ro
         c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_read_stride(c->model);
 }
 
-/* Hands out the rows of a batch that holds tokens [at, at + n) of a text. */
+/* Copies the logits of a batch of tokens [at, at + n) of a prefill to the caller; the last row becomes row 0. */
 static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows, int at, int n)
 {
     const size_t vocab = (size_t)c->output->rows;
@@ -1139,9 +1153,9 @@ static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows
     memmove(c->logits, c->logits + (size_t)(n - skip - 1) * vocab, vocab * sizeof *c->logits);
 }
 
-/* Runs text[view length, count), most tokens a step, and commits them; the last row wanted becomes row 0 of c->logits.
-   Tokens that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. Errors also:
-   CANCELLED. */
+/* Prefills a view: runs tokens text[view->length .. count), `most` tokens a step, and commits them. Row 0 of c->logits
+   becomes the last wanted row. Token ids that the model lacks (padding of a larger vocabulary) count as 0. hooks: NULL,
+   or progress is reported. Errors: those of specdec__forward and specdec__forward_sound, CANCELLED. */
 static specdec_result specdec__forward_text(specdec__context *c, specdec__view *view, const int32_t *text, int count,
                                             int most, const specdec__rows *rows, const specdec_hooks *hooks,
                                             specdec_error *error)

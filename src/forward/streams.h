@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>forward/streams: several residual streams (AltUp), and gates of which few count (Gemma 3n): see specdec__streams.
+ * >>forward/streams: several residual streams (AltUp), LAuReL, and sparse gates, all of Gemma 3n: see specdec__streams.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,7 +11,7 @@
 #include "context.h"
 #include "rows.h"
 
-/* Row i of stream s. */
+/* Returns row i of residual stream s; stream 0 is c->x. */
 static float *specdec__forward_stream(const specdec__context *c, int s, int i)
 {
     float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->most * (size_t)c->e : c->x;
@@ -19,7 +19,7 @@ static float *specdec__forward_stream(const specdec__context *c, int s, int i)
     return stream + (size_t)i * (size_t)c->e;
 }
 
-/* The sums of x (n, a multiple of 16), and of its squares, which are exact in double: 8 strided sums of each. */
+/* Computes the sum of x (n, a multiple of 16) and the sum of its squares, in double. Canonical: 8 strided sums each. */
 static void specdec__forward_moments(const float *x, int n, double *sum, double *squares)
 {
     double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0}, of_squares[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -38,7 +38,7 @@ static void specdec__forward_moments(const float *x, int n, double *sum, double 
     }
 }
 
-/* Gives row i of a stream the length of another one, which has this sum of squares. */
+/* Scales row i of stream s so that its sum of squares becomes `squares`. */
 static void specdec__forward_lengthen(const specdec__context *c, int s, int i, double squares)
 {
     const int width = c->model->embedding;
@@ -46,7 +46,7 @@ static void specdec__forward_lengthen(const specdec__context *c, int s, int i, d
     float *row = specdec__forward_stream(c, s, i);
 
     specdec__forward_moments(row, width, &sum, &own);
-    own = own > 1e-5 * width ? own : 1e-5 * width; /* as its authors have it */
+    own = own > 1e-5 * width ? own : 1e-5 * width; /* a lower limit, as in the authors' code */
     if (squares > 0)
         c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
                                        specdec__inverse_root(own)), width);
@@ -54,7 +54,8 @@ static void specdec__forward_lengthen(const specdec__context *c, int s, int i, d
         memset(row, 0, (size_t)width * sizeof *row);
 }
 
-/* A thread's rows of all streams but x become as long as x; then, with `end`, x the mean of all. */
+/* Scales a thread's rows of all streams but x so that each row is as long as that of x; then, with `end`, x becomes the
+   mean of all streams. */
 static void specdec__forward_even(specdec__context *c, int thread, int end)
 {
     const int count = c->model->streams.count;
@@ -74,7 +75,8 @@ static void specdec__forward_even(specdec__context *c, int thread, int end)
     }
 }
 
-/* out (rows) = weights (rows, count) * tanh(what the router of streams says of row i / embedding). */
+/* Computes the coefficients of row i: out (rows) = weights (rows, streams) * tanh(output of the streams' router /
+   embedding). */
 static void specdec__forward_coefficients(const specdec__context *c, int i, const float *weights, int rows, float *out)
 {
     const int count = c->model->streams.count;
@@ -89,9 +91,10 @@ static void specdec__forward_coefficients(const specdec__context *c, int i, cons
             out[r] = specdec__fma(weights[r * count + k], modes[k], out[r]);
 }
 
-#define SPECDEC__STREAM_PIECE 64 /* columns of streams that are worked on at a time */
+#define SPECDEC__STREAM_PIECE 64 /* columns of all streams that are updated at a time */
 
-/* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
+/* Computes a layer's prediction of all streams, a thread's part: to each stream a weighted sum of all streams is added.
+   Also copies the new x to c->predicted. */
 static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -114,8 +117,9 @@ static void specdec__forward_predict(specdec__context *c, int thread, const spec
     }
 }
 
-/* A thread's part of all streams: each becomes what was predicted of it, plus a share of what x has grown by since.
-   Then h = x times a weight, which is what goes with the layer's inputs. */
+/* Corrects all streams behind a layer, a thread's part: each becomes its prediction plus a coefficient times the
+   difference of x and its prediction. Then h = x times the weights altup_correct_scale, which the layer's own
+   embeddings are gated by. */
 static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -141,7 +145,7 @@ static void specdec__forward_correct(specdec__context *c, int thread, const spec
     }
 }
 
-/* A thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
+/* Computes a thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -161,8 +165,8 @@ static void specdec__forward_add_laurel(specdec__context *c, int thread, const s
     }
 }
 
-/* A thread's rows of gates (n, stride), of so many values: each becomes what it exceeds their mean + sparsity times
-   their standard deviation by, or 0. */
+/* Makes a thread's rows of gates (n, stride) sparse: each of their `width` values becomes its excess over mean +
+   sparsity * standard deviation of the row, or 0 if it is smaller. */
 static void specdec__forward_sparsify(const specdec__context *c, int thread, float sparsity, float *gates, int width,
                                       int stride)
 {

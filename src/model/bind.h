@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/bind: a model's tensors bound to its layers; a tensor that nobody reads is an error.
+ * >>model/bind: binds a model's tensors to its layers and checks their shapes; a tensor that is not read is an error.
  * ================================================================================================================== */
 
 #pragma once
@@ -15,6 +15,8 @@
 
 SPECDEC__FOR_SIZE
 
+/* Computes the frequencies and scales of all RoPEs of a model, from its metadata and traits. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"},
@@ -42,7 +44,8 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     if (rope.yarn && !still) {
         const double stretch = specdec__product(0.1, specdec__log_double(rope.factor));
 
-        if (rope.sharpened > 0) { /* scores instead, of which each is a product of two */
+        if (rope.sharpened > 0) { /* instead of cosine and sine, attention scores are scaled, each the product of two
+                                     vectors */
             const double factor = 1 + specdec__product(rope.sharpened, specdec__log_double(rope.factor));
 
             m->query_factor = (float)specdec__product(factor, factor);
@@ -75,7 +78,7 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     return r;
 }
 
-/* Reads which tokens the rows of a short vocabulary stand for. */
+/* Reads the token ids of the rows of a short vocabulary, if the file has this tensor. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_ids(specdec__model *m, const char *name, specdec__arena *arena,
                                          specdec_error *error)
 {
@@ -108,7 +111,7 @@ static specdec_result specdec__model_ids(specdec__model *m, const char *name, sp
     return SPECDEC_OK;
 }
 
-/* The layers of the target whose states a model reads. */
+/* Reads the list of the target's layers whose hidden states a model reads. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_read_layers(specdec__model *m, specdec_error *error)
 {
     specdec__gguf_value list;
@@ -132,7 +135,7 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     return SPECDEC_OK;
 }
 
-/* Finds a tensor whose name has this word in it. */
+/* Finds a tensor whose name contains a word, and copies the name. Returns 1 when found. */
 static int specdec__model_find_word(const specdec__model *m, const char *word, char *name, size_t size)
 {
     specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
@@ -154,8 +157,8 @@ static int specdec__model_find_word(const specdec__model *m, const char *word, c
     return 0;
 }
 
-/* Binds the centroids of an assistant, if its file has them: in place of the output matrix, whose rows are read one by
-   one then. */
+/* Binds the centroids of an assistant as its output matrix, if its file has them; rows of the embedding are then read
+   one by one. Errors: FORMAT. */
 static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -195,7 +198,7 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
     return SPECDEC_OK;
 }
 
-/* Binds what an assistant reads and hands on: see specdec__reads. */
+/* Binds the two projections of an assistant: see specdec__reads. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -219,7 +222,7 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
     return SPECDEC_OK;
 }
 
-/* Binds a matrix of (rows, columns), or of (other, columns). */
+/* Binds a matrix of (rows, columns), or if the file has that shape, of (other, columns). */
 static specdec_result specdec__model_either(specdec__model *m, const char *name, int rows, int other, int columns,
                                             specdec__matrix *out, specdec_error *error)
 {
@@ -231,7 +234,7 @@ static specdec_result specdec__model_either(specdec__model *m, const char *name,
     return specdec__model_matrix(m, name, rows, columns, 1, out, &found, error);
 }
 
-/* Binds what DSpark has, if the file has it: see specdec__block. */
+/* Binds the tensors of DSpark, if the file has them: see specdec__block. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, specdec__arena *arena,
                                                  specdec_error *error)
 {
@@ -256,7 +259,7 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
     return SPECDEC_OK;
 }
 
-/* Binds what a model has that drafts blocks. */
+/* Binds the tensors of a model that drafts blocks, besides its layers. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -284,7 +287,8 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
     return SPECDEC_OK;
 }
 
-/* Binds what a model has that reads states: for fc see specdec__reads. */
+/* Binds the tensors by which a model reads hidden states of the target: see specdec__reads. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -314,7 +318,7 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                   : SPECDEC_OK;
 }
 
-/* Binds what a model has that gives each layer embeddings of its own. */
+/* Binds the embeddings for layers, if the model has them: see specdec__inputs. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__inputs *inputs = &m->inputs;
@@ -333,8 +337,8 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
     return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
-/* Binds the matrices of AltUp that turn x into the other streams, and these into x. The file has one tensor for each
-   direction, which holds the matrices of all streams but x. */
+/* Binds the matrices of AltUp, from x to the other streams and back. The file has one tensor for each direction, with
+   the matrices of all streams but x. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
 {
     static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
@@ -358,7 +362,7 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
     return result;
 }
 
-/* The weights of norms that have none. */
+/* Makes weights 1 for norms without weights in the file. */
 static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
 {
     const int count = m->trait[SPECDEC__NORMED_VALUES] ? specdec__round_up(m->head_dim, 16) : 0;
@@ -370,7 +374,7 @@ static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
     m->ones = ones;
 }
 
-/* Checks and counts a layer that lies elsewhere. */
+/* Checks a layer that is on another rank, without counting its memory. */
 static specdec_result specdec__model_elsewhere(specdec__model *m, int index, specdec_error *error)
 {
     specdec__arena nowhere = {NULL, 0, 0};
@@ -387,7 +391,7 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
     return result;
 }
 
-/* The layers. */
+/* Binds the layers on this rank, and checks all others. */
 static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec_result r = SPECDEC_OK;
@@ -402,7 +406,7 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
     return r;
 }
 
-/* Whether a layer's tensor of this name is one that holds a matrix, or (with kinds 2) a vector, as they were bound. */
+/* Whether a layer has a matrix, or with kinds = 2 also a vector, that is read from a tensor with this suffix. */
 static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
 {
     const specdec__shape shape = specdec__model_layer_shape(m, layer);
@@ -431,13 +435,14 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     return known;
 }
 
-/* What the norm behind all layers is named. */
+/* Returns the tensor name of the final norm. */
 static const char *specdec__model_last_norm(const specdec__model *m)
 {
     return m->trait[SPECDEC__EMBEDDING_NORM] ? "token_embd_norm.weight" : "output_norm.weight";
 }
 
-/* The same, and whether it holds scales of a matrix; those of inputs are for processors that multiply 4-bit floats. */
+/* Whether a layer's tensor with this suffix is read, as a matrix, a vector or the scales of a matrix (".scale").
+   ".input_scale", for processors that multiply 4-bit floats, is accepted and ignored. */
 static int specdec__model_layer_reads(const specdec__model *m, int layer, specdec__bytes suffix)
 {
     char weight[96];
@@ -453,7 +458,7 @@ static int specdec__model_layer_reads(const specdec__model *m, int layer, specde
     return specdec__model_layer_has_tensor(m, layer, matrix, 1);
 }
 
-/* Whether tensors of this name are read: of layers that there are, or of the whole. */
+/* Whether a tensor of this name is read, as one of a layer or of the whole model. */
 static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
 {
     const char *const whole[] = {
@@ -486,7 +491,7 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
     return specdec__model_layer_reads(m, layer, name);
 }
 
-/* Refuses a file with a tensor that nobody reads. */
+/* Refuses a file with a tensor that is not read. Errors: UNSUPPORTED. */
 static specdec_result specdec__model_part_strangers(const specdec__model *m, const specdec__gguf *part,
                                                     specdec_error *error)
 {
@@ -504,7 +509,7 @@ static specdec_result specdec__model_part_strangers(const specdec__model *m, con
     return SPECDEC_OK;
 }
 
-/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
+/* Refuses a model with a tensor that is not read, as its text would differ. A draft model may have such tensors. */
 static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
 {
     specdec__gguf part = m->gguf;
@@ -519,6 +524,7 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
     return result;
 }
 
+/* Binds all tensors of a model, and checks that there are no others. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     const int reads = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];

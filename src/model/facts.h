@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/facts: the numbers of a model, read from its keys and checked.
+ * >>model/facts: the sizes and facts of a model, read from the metadata of its file and checked.
  * ================================================================================================================== */
 
 #pragma once
@@ -10,7 +10,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* "llama" + ".block_count" and the like, in a buffer of the caller's. */
+/* Writes a metadata key, such as "llama" + ".block_count", to a buffer and returns the buffer. */
 static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
     specdec__writer w = specdec__writer_to(buffer, size);
@@ -20,13 +20,15 @@ static const char *specdec__model_key(const specdec__model *model, const char *s
     return buffer;
 }
 
-/* Reads a model's keys, one after the other. After the first failure, which is in result, nothing more is read. */
+/* Reads metadata keys of a model one after the other. After the first failure, which is in `result`, no more keys are
+   read. */
 typedef struct specdec__model_reader {
     const specdec__model *model;
     specdec_error *error;
     specdec_result result;
 } specdec__model_reader;
 
+/* Returns a reader of a model's metadata keys. */
 static specdec__model_reader specdec__model_read(const specdec__model *model, specdec_error *error)
 {
     specdec__model_reader reader;
@@ -37,7 +39,8 @@ static specdec__model_reader specdec__model_read(const specdec__model *model, sp
     return reader;
 }
 
-/* A required or (fallback >= 0) optional count. A list with a number for each layer counts, if all are equal. */
+/* Reads a count in [low, high]; the key is optional if fallback >= 0. A list with a number for each layer is read if
+   all numbers are equal. Returns `low` after a failure. */
 static int specdec__model_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
 {
     char key[96];
@@ -51,6 +54,7 @@ static int specdec__model_count(specdec__model_reader *r, const char *suffix, in
     return r->result ? low : (int)value;
 }
 
+/* Reads a float; returns `fallback` if the key is absent. */
 static float specdec__model_float(specdec__model_reader *r, const char *suffix, float fallback)
 {
     char key[96];
@@ -61,7 +65,7 @@ static float specdec__model_float(specdec__model_reader *r, const char *suffix, 
     return fallback;
 }
 
-/* A float that must be there. */
+/* Reads a float whose key is required. */
 static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
 {
     specdec__gguf_value unused;
@@ -73,8 +77,8 @@ static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
     return specdec__model_float(r, suffix, 1);
 }
 
-/* The base of RoPE: the file's, as llama.cpp or as Ollama spells it, or that of an architecture whose files need not
-   say it. */
+/* Reads the base of RoPE: the key of llama.cpp, or that of Ollama; else the trait ROPE_BASE, if the architecture has
+   it. */
 static float specdec__model_base(specdec__model_reader *r)
 {
     const float unsaid = (float)r->model->trait[SPECDEC__ROPE_BASE];
@@ -83,7 +87,8 @@ static float specdec__model_base(specdec__model_reader *r)
     return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
 }
 
-/* Reads a size of layers: a number, or a list with one for each block. needed: it must be there. */
+/* Reads the key of a size of layers, a number or a list with one number for each block, and checks its values. needed:
+   1: the key is required. Errors: FORMAT. */
 static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m, int list, int needed)
 {
     specdec__gguf_value *v = &m->list[list];
@@ -110,7 +115,7 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
-/* A size of a layer, or what it is where the file does not say it. */
+/* Returns a size of a layer; `fallback` if the file has no key for it. */
 static int specdec__model_listed(const specdec__model *m, int list, int index, int fallback)
 {
     const specdec__gguf_value *v = &m->list[list];
@@ -122,7 +127,7 @@ static int specdec__model_listed(const specdec__model *m, int list, int index, i
     return (int)value;
 }
 
-/* Reads how wide the shared expert of a mixture is, if there is one. */
+/* Reads the width of the shared expert of a mixture, if it has one. */
 static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
 {
     const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_count(r, ".expert_shared_count", 0, 1024, 0);
@@ -135,7 +140,7 @@ static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
 }
 
-/* Reads how experts are chosen and weighted. */
+/* Reads how a token's experts are chosen and weighted. */
 static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
 {
     const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_count(r, ".expert_gating_func", 0, 3, 0);
@@ -155,7 +160,7 @@ static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
                                   m->groups_chosen, m->groups, m->experts, m->chosen);
 }
 
-/* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
+/* Reads the sizes of a mixture of experts. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -184,7 +189,7 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     return r.result;
 }
 
-/* Reads the sizes of latent attention. */
+/* Reads the sizes of latent attention (MLA). */
 static void specdec__model_read_latent(specdec__model_reader *r, specdec__model *m)
 {
     specdec__latent *latent = &m->latent_attention;
@@ -195,7 +200,7 @@ static void specdec__model_read_latent(specdec__model_reader *r, specdec__model 
     latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
-/* Reads the sizes of blocks that are drafted in one pass, and whether a row of one sees those behind it. */
+/* Reads the sizes of a model that drafts blocks in one pass, and whether a row of a block attends to later rows. */
 static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
 {
     static const char mask[] = "tokenizer.ggml.mask_token_id";
@@ -219,7 +224,8 @@ static void specdec__model_read_block(specdec__model_reader *r, specdec__model *
     b->mask = (int32_t)token;
 }
 
-/* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
+/* Reads the sizes of a model that are the same for all layers, and the keys of those that may differ. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -259,8 +265,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     return specdec__model_experts(m, error);
 }
 
-/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for
-   all. */
+/* Reads the four parameters of a layer's xIELU. Their keys have no architecture in them; each is one float, or a list
+   with a float for each block. Errors: FORMAT. */
 static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
 {
     static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
@@ -285,8 +291,8 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
     return SPECDEC_OK;
 }
 
-/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that
-   it is no more than -100 (minus infinity). */
+/* Reads the sparsity of a layer's gates: one float, or a list with a float for each block; -100 or less (such as minus
+   infinity) stands for gates that are not sparse. Errors: FORMAT. */
 static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
                                               specdec_error *error)
 {
@@ -310,8 +316,8 @@ static specdec_result specdec__model_sparsity(const specdec__model *m, int index
     return SPECDEC_OK;
 }
 
-/* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of
-   every so many (of 0: all). */
+/* Reads which layers are alternate ones, with a window, if the file has a key for it: a list marks them, or a number n:
+   all but the last of every n layers (0: all). Errors: FORMAT. */
 static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *error)
 {
     int64_t value;
@@ -330,7 +336,7 @@ static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *e
                : specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
-/* Whether a layer is one of the others, by that or by the architecture's row. */
+/* Whether a layer is an alternate one, by the file's list or number, or else by the architecture's traits. */
 static int specdec__model_other(const specdec__model *m, int index)
 {
     const specdec__gguf_value *p = &m->pattern;
@@ -343,7 +349,7 @@ static int specdec__model_other(const specdec__model *m, int index)
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
-/* Whether a layer of these sizes has a state. */
+/* Whether a layer of these sizes is recurrent. */
 static int specdec__model_recurs(const specdec__model *m, int index, const specdec__shape *s)
 {
     const specdec__gguf_value *list = &m->recurrent;
@@ -363,7 +369,7 @@ static int specdec__model_recurs(const specdec__model *m, int index, const specd
     return value != 0;
 }
 
-/* Reads which layers are recurrent, where the file says so. */
+/* Reads which layers are recurrent: a list, or an interval of layers with attention. Errors: FORMAT. */
 static specdec_result specdec__model_recurrent(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -382,7 +388,8 @@ static specdec_result specdec__model_recurrent(specdec__model *m, specdec_error 
                : specdec__gguf_wrong_type(key, "an ", "integer", &m->recurrent, error);
 }
 
-/* Checks sizes of recurrent layers: kernels take 16 values at a time. */
+/* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: channels of queries and keys. Errors:
+   FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int wide, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -402,7 +409,7 @@ static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int 
     return SPECDEC_OK;
 }
 
-/* Reads the sizes of recurrent layers, if the architecture has any. */
+/* Reads the sizes of recurrent layers, if the architecture has any. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -451,12 +458,14 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
     return specdec__model_check_mixing(x, wide, error);
 }
 
+/* Whether a layer has a sliding window. */
 static int specdec__model_windowed(const specdec__model *m, int index)
 {
     return specdec__model_other(m, index) && m->window;
 }
 
-/* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
+/* Returns the sizes of a layer, unchecked: see specdec__model_layers. Layers with a window may have keys of their own
+   (..._swa). */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
     const int other = specdec__model_other(m, index), windowed = specdec__model_windowed(m, index);
@@ -495,7 +504,7 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     return s;
 }
 
-/* Checks that a layer can read the keys of the one that it shares them with. */
+/* Checks that a layer can read the keys of the layer that it shares them with. Errors: FORMAT. */
 static specdec_result specdec__model_check_sharing(const specdec__model *m, int index, const specdec__shape *s,
                                                    specdec_error *error)
 {
@@ -515,7 +524,7 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer with multi-head latent attention. */
+/* Checks the sizes of a layer with latent attention. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
                                                   specdec_error *error)
 {
@@ -538,7 +547,7 @@ static specdec_result specdec__model_check_latent(const specdec__model *m, const
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer's attention. */
+/* Checks the sizes of a layer's attention. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_shape(const specdec__model *m, const specdec__shape *s, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -564,7 +573,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
     return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
 }
 
-/* Checks the sizes of the layers that are here, and finds the largest of each. */
+/* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_layers(specdec__model *m, specdec_error *error)
 {
     specdec_result result;
@@ -600,8 +609,8 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
     return SPECDEC_OK;
 }
 
-/* Refuses a file with a key that asks for what is not done: a text that sees what follows, other sizes of layers with a
-   window where none has one. */
+/* Refuses a file with a key that asks for what the engine cannot do: attention to later tokens, or other sizes for
+   layers with a window in a model without a window. Errors: UNSUPPORTED. */
 static specdec_result specdec__model_demands(const specdec__model *m, specdec_error *error)
 {
     const struct { const char *suffix; int done; } key[] = {
@@ -620,8 +629,8 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
     return r.result;
 }
 
-/* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 in the file counts as
-   absent. */
+/* Reads scales, soft caps and the window: the file's, or else those of the architecture's traits. A scale of 0 in the
+   file counts as absent. Errors: FORMAT. */
 static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);

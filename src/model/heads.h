@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/heads: files of heads and layers that draft.
+ * >>model/heads: binds the tensors of a file of heads that draft (Medusa, MLP speculators).
  * ================================================================================================================== */
 
 #pragma once
@@ -9,7 +9,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* The name of a tensor of a head; head < 0: of one that they share. */
+/* Writes the name of a head's tensor: # in the pattern becomes "." and the head's number, or nothing with head < 0,
+   where heads share the tensor. */
 static const char *specdec__heads_name(const char *pattern, int head, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
@@ -26,7 +27,8 @@ static const char *specdec__heads_name(const char *pattern, int head, char *name
     return name;
 }
 
-/* Binds what head i does not share with one before it; while the arena counts, into nothing. */
+/* Binds the tensors that head i does not share with an earlier head; while the arena counts, it only checks them.
+   Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
 {
     const specdec__heads_kind *k = m->speculator;

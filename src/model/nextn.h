@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/nextn: the block of a model that predicts a token further on (multi-token prediction), as a model of its own.
+ * >>model/nextn: a target's NextN block for multi-token prediction (MTP), bound as a draft model of one layer.
  * ================================================================================================================== */
 
 #pragma once
@@ -24,7 +24,7 @@ static const char *specdec__nextn_name(const specdec__model *target, const char 
     return name;
 }
 
-/* Whether a model's files hold such a block: some say that there is one, and lack it. */
+/* Whether a model's files hold a NextN block; some files announce one and lack it. */
 static int specdec__nextn_has(const specdec__model *target)
 {
     static const char *const needed[] = {"eh_proj", "enorm", "hnorm"};
@@ -37,7 +37,7 @@ static int specdec__nextn_has(const specdec__model *target)
     return found;
 }
 
-/* Binds a matrix of the block, of so many columns; *found: whether an optional one is there. */
+/* Binds a matrix of the NextN block; `out` determines its columns. *found: 1 if the tensor is there. */
 static specdec_result specdec__nextn_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
                                             int rows, specdec__matrix *out, int *found, specdec_error *error)
 {
@@ -48,6 +48,7 @@ static specdec_result specdec__nextn_matrix(specdec__model *m, const specdec__mo
                                  (1 + joined) * m->embedding, joined, out, found, error);
 }
 
+/* Binds a vector (embedding) of the NextN block. Errors: FORMAT (required and missing), UNSUPPORTED. */
 static specdec_result specdec__nextn_vector(specdec__model *m, const specdec__model *target, const char *suffix,
                                             int required, specdec__arena *arena, const float **out,
                                             specdec_error *error)
@@ -58,7 +59,7 @@ static specdec_result specdec__nextn_vector(specdec__model *m, const specdec__mo
                                  arena, out, error);
 }
 
-/* Binds what the block has besides a layer of the architecture. */
+/* Binds the tensors of the NextN block besides those of its layer. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__model *target, specdec__arena *arena,
                                           specdec_error *error)
 {
@@ -81,12 +82,11 @@ static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__mode
     return SPECDEC_OK;
 }
 
-/* Makes a model of one layer of the first block that only predicts (DeepSeek-AI 2024, arXiv 2412.19437). With h the
-   target's state behind the token before, after its last norm, the layer reads
-       x = matrix [norm of a token's embedding; norm of h]
-   and the norm of what comes out takes the place of h, which the next token is predicted from, and the one after it in
-   turn. Embedding, last norm and output are the target's where the block has none. The target stays, and must outlive
-   the model. */
+/* Makes a draft model of one layer from a target's first NextN block (DeepSeek-AI 2024, arXiv 2412.19437). With h the
+   target's final hidden state for the token before, the layer reads x = matrix [norm of a token's embedding; norm of
+   h], and the norm of its output predicts the next token, and takes the place of h for the token after it. Embedding,
+   final norm and output matrix are the target's where the block has none. The target must outlive the model. Errors:
+   FORMAT, UNSUPPORTED. */
 static specdec_result specdec__nextn_init(specdec__model *m, const specdec__model *target, specdec__arena *arena,
                                           specdec_error *error)
 {

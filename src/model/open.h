@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/open: opens, parses and repacks a model.
+ * >>model/open: opens the file of a model, binds it, and repacks its matrices into tiles.
  * ================================================================================================================== */
 
 #pragma once
@@ -21,6 +21,7 @@
 
 SPECDEC__FOR_SIZE
 
+/* Reads the sizes of a file of heads and binds its tensors. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
@@ -55,10 +56,10 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
+#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1)) /* matrices of AltUp, both directions */
 
-/* Every matrix of a step, by number: those of layers, of streams, those of what is read, that of embeddings for layers,
-   and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
+/* Returns matrix number i of a model: those of layers, of streams, of models that read states, of embeddings for
+   layers, and the output matrix. Some layers and models lack some of these matrices: they have 0 rows. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
     const int each = SPECDEC__MATRICES, in_layers = m->layers * each, rest = i - in_layers - SPECDEC__STREAM_MATRICES;
@@ -73,7 +74,7 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
                          : &m->output;
 }
 
-/* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
+/* Returns how many numbers specdec__model_matrix_at takes; *there: how many of these matrices have rows. */
 static int specdec__model_numbers(specdec__model *m, int *there)
 {
     const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->bare;
@@ -84,29 +85,31 @@ static int specdec__model_numbers(specdec__model *m, int *there)
     return count;
 }
 
-#define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it gives them back */
+#define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it releases their
+                                           memory */
 
+/* Arguments of the threads that repack a model's matrices. */
 typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
-    unsigned char *tiles;
-    specdec__row_bounds *bounds; /* of the output matrix, which is to lie in planes; NULL: it is not */
+    unsigned char *tiles;        /* memory for the tiles of all matrices */
+    specdec__row_bounds *bounds; /* for the output matrix, if it is to lie in planes; else NULL */
     const specdec_hooks *hooks;
 } specdec__repack;
 
-/* Rows of a matrix that tile t holds. */
+/* Returns the rows of tile t of a matrix: 16, or fewer in the last tile. */
 static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
 {
     return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
 }
 
-/* Where the upper planes of a matrix begin in the room for its tiles. */
+/* Returns the offset of the upper planes of a matrix in the memory for its tiles; the lower planes come first. */
 static size_t specdec__model_planes_at(const specdec__matrix *matrix)
 {
     return (size_t)specdec__matrix_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
 }
 
-/* Repacks tile t of a matrix, of Q8_0, into planes, and works out the bounds of its rows. */
+/* Repacks tile t of a Q8_0 matrix into planes, and computes the bounds of its rows. */
 static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, const specdec__row_bounds *bounds,
                                          unsigned char *planes)
 {
@@ -130,8 +133,8 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
     }
 }
 
-/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes; bounds: NULL, or it is to lie in planes.
-   Of a file that was mapped for this, no more than a piece is in memory at a time. */
+/* Repacks tiles [from, end) of a matrix. out: memory for all its tiles. bounds: not NULL: into planes. is_mapped: the
+   file is mapped: no more than SPECDEC__REPACK_PIECE bytes of it are kept in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
                                         const specdec__row_bounds *bounds, unsigned char *out)
 {
@@ -157,9 +160,9 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
     }
 }
 
-/* Whether the output matrix is to lie in planes, so that most of its rows need not be read whole: rows of a type whose
-   codes have eight bits, that are many (few cost little, and less than to screen them), or `always`. Capped logits may
-   be equal where products are not. */
+/* Whether the output matrix can be screened, and so is to lie in planes: its codes have eight bits, and it has enough
+   rows that screening saves time, unless `always`. Logits must not be capped: they may be equal where their products
+   are not. */
 static int specdec__model_screens(const specdec__model *m, int always)
 {
     const specdec__matrix *output = &m->output;
@@ -169,13 +172,13 @@ static int specdec__model_screens(const specdec__model *m, int always)
            m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
-/* Bytes of what planes need besides tiles. */
+/* Returns the bytes of the bounds of a matrix in planes. */
 static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
 {
     return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
-/* Gives an output matrix that is stored in planes the bounds of its rows. */
+/* Attaches the bounds of its rows to an output matrix that lies in planes. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
@@ -192,6 +195,7 @@ static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bou
         }
 }
 
+/* Repacks a thread's share of all matrices, a function of the thread pool. */
 static void specdec__model_repack_worker(void *argument, int thread)
 {
     specdec__repack *job = (specdec__repack *)argument;
@@ -224,8 +228,8 @@ static void specdec__model_repack_worker(void *argument, int thread)
     }
 }
 
-/* Rewrites all matrices of a step into tiles: as many bytes as in the file, plus padding to 16 rows. screening: 1: the
-   output matrix into planes, where that pays; 2: wherever it can be. */
+/* Repacks all matrices of a step into tiles, as many bytes as in the file plus padding to 16 rows. screening: 1: the
+   output matrix into planes if that saves time; 2: if it is possible; 0: never. Errors: CANCELLED. */
 static specdec_result specdec__model_repack(specdec__model *m, int screening, specdec__arena *arena,
                                             specdec__pool *pool, const specdec_hooks *hooks, specdec_error *error)
 {
@@ -257,8 +261,8 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
     return SPECDEC_OK;
 }
 
-/* The parts behind the first one, which is mapped, as specdec__model_open brings a single file. *file becomes the first
-   part where it lies then. */
+/* Opens all files of a model in several files, of which the first is mapped, as specdec__model_open opens one. *file
+   becomes the first one's bytes. Errors: FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_open_parts(specdec__model *m, const specdec_source *source, int count,
                                                 specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
@@ -289,8 +293,9 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     return specdec__parts_bring(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
 }
 
-/* A file, or several, mapped or copied into the arena. While the arena only counts, they are mapped in both cases.
-   whole: all parts of it; else the first will do. */
+/* Maps the file of a model, or copies it into the arena (source->copy); while the arena only counts, it is mapped in
+   any case. whole: 1: with all files of a model in several files; 0: the first one alone. Errors: FILE, FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, int whole,
                                           specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
@@ -311,8 +316,8 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     return specdec__os_read(room, file->size, source->path, error);
 }
 
-/* Reads the chat template, and recognises it, with memory that is given back but for what its texts are; *beyond: where
-   it ended. */
+/* Reads the chat template and recognises its format. Of the memory this takes, only the format's texts stay; *beyond:
+   where the rest ended. */
 static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, size_t *beyond,
                                           specdec_error *error)
 {
@@ -341,7 +346,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Letters that a name begins with: "qwen" of "qwen35moe". */
+/* Returns how many letters a name begins with: 4 for "qwen35moe". */
 static size_t specdec__model_family(specdec__bytes name)
 {
     size_t n = 0;
@@ -351,7 +356,7 @@ static size_t specdec__model_family(specdec__bytes name)
     return n;
 }
 
-/* Refuses an architecture that is not known, and names those of its family that are. */
+/* Returns the error for an unknown architecture; its text lists known architectures whose names begin alike. */
 static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error *error)
 {
     const size_t family = specdec__model_family(name), alike = family < 5 ? family : 5;
@@ -373,7 +378,7 @@ static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error 
                          near_it[0] ? "of its family: " : "none of its family is", near_it);
 }
 
-/* Checks the GGUF in file, and all parts of the model. */
+/* Checks the GGUF in `file`, and those of all files of the model. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
                                            specdec_error *error)
 {
@@ -398,13 +403,13 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
                          number + 1, count, suffix);
 }
 
-/* Chooses the layers of a model that are wanted: m->first and m->layers of m->all, and whether it is m->bare. */
+/* How a rank of a cluster chooses its layers: `cut` sets m->first, m->layers and m->bare; m->all has all layers. */
 typedef struct specdec__model_cut {
     specdec_result (*cut)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
     const specdec_cluster *cluster;
 } specdec__model_cut;
 
-/* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
+/* Reads and binds the model in `file`; arguments and errors as for specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
                                            const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
@@ -450,9 +455,9 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     return result;
 }
 
-/* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
-   the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
-   weights. cut: NULL: all layers are wanted. */
+/* Opens and binds a model from a path or from memory. While the arena only counts, *model is complete except for
+   tensors in the arena, and the caller releases it with specdec__model_deinit. vocabulary_only: 1: without weights.
+   cut: NULL: all layers. Errors: ARGUMENT, FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
                                           const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
 {
@@ -473,6 +478,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
 }
 
+/* Unmaps the files of a model. */
 static void specdec__model_deinit(specdec__model *m)
 {
     specdec__os_unmap(&m->mapped);

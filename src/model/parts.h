@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>model/parts: a model in several files, "NAME-00001-of-00003.gguf" and so on: each is a GGUF file; the first one's
- *     keys are the model's, the others hold tensors. In memory they lie one behind the other.
+ * >>model/parts: models split into several files, "NAME-00001-of-00003.gguf" and so on, called parts. Each is a GGUF
+ *     file; the metadata of the first one counts, all have tensors. In memory they are contiguous.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,15 +11,15 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__PART_PATH 1024 /* bytes of a part's path, at most */
+#define SPECDEC__PART_PATH 1024 /* longest path of a part, in bytes */
 
-/* Bytes that a part takes in memory. */
+/* Returns the bytes that a part takes in memory, a multiple of the page size. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
     return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
 }
 
-/* Goes on to the next part of a model. Returns 0 when there is none; i is the number of this one, from 0 on. */
+/* Moves *part from part i of a model, counted from 0, to the next one. Returns 0 if there is none. */
 static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *part)
 {
     specdec__bytes file;
@@ -31,7 +31,7 @@ static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *par
     return !specdec__gguf_lay_out(part, file, NULL);
 }
 
-/* Finds a tensor in any part of a model. */
+/* Finds a tensor by name in all parts of a model. Returns 1 when found. */
 static int specdec__model_find_tensor(const specdec__model *m, const char *name, specdec__gguf_tensor *out)
 {
     specdec__gguf part;
@@ -45,7 +45,7 @@ static int specdec__model_find_tensor(const specdec__model *m, const char *name,
     return found;
 }
 
-/* Writes "-00002-of-00003.gguf". */
+/* Writes the end of a part's name, such as "-00002-of-00003.gguf". */
 static void specdec__part_suffix(specdec__writer *w, int number, int count)
 {
     char text[] = "-00000-of-00000.gguf";
@@ -58,8 +58,8 @@ static void specdec__part_suffix(specdec__writer *w, int number, int count)
     specdec__write_string(w, text);
 }
 
-/* The path of part i, from 0 on, of a model whose first part has this path. Errors: FORMAT (it is not called so),
-   UNSUPPORTED (too long). */
+/* Writes the path of part i, counted from 0, of a model whose first part has this path. Errors: FORMAT (the path lacks
+   the ending of a first part), UNSUPPORTED (too long). */
 static specdec_result specdec__part_path(const char *path, int i, int count, char *out, specdec_error *error)
 {
     const size_t length = strlen(path);
@@ -81,7 +81,8 @@ static specdec_result specdec__part_path(const char *path, int i, int count, cha
     return SPECDEC_OK;
 }
 
-/* Reads how many parts a model has, 1: it is in one file, and which one this is, from 0 on. */
+/* Reads how many parts a model has (1: it is in one file), and the number of this part, counted from 0. Errors:
+   FORMAT. */
 static specdec_result specdec__part_number(const specdec__gguf *part, int *number, int *count, specdec_error *error)
 {
     int64_t no = 0, files = 1;
@@ -94,7 +95,7 @@ static specdec_result specdec__part_number(const specdec__gguf *part, int *numbe
     return result;
 }
 
-/* Checks part i of a model alone, and counts its tensors and, if there are any, bytes. */
+/* Checks part i of a model alone, and adds its tensors and bytes to the model's. Errors: FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__part_check(specdec__model *m, const char *path, int i, int count, size_t *bytes,
                                           specdec_error *error)
 {
@@ -122,7 +123,7 @@ static specdec_result specdec__part_check(specdec__model *m, const char *path, i
     return result ? specdec__os_blame(path, result, error) : result;
 }
 
-/* Refuses a tensor that is in two parts; each part was checked alone. */
+/* Refuses a tensor that two parts have; each part was checked alone before. Errors: FORMAT. */
 static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__model *m, specdec_error *error)
 {
     const unsigned char *origin = m->gguf.file.data;
@@ -154,7 +155,8 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
     return SPECDEC_OK;
 }
 
-/* Maps the parts of a model one behind the other, or, with room, reads them into it. */
+/* Maps the parts of a model one behind the other at `room`, or, with mapped = 0, reads them into this memory. Errors:
+   FILE, FORMAT. */
 static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room,
                                                              int mapped, specdec_error *error)
 {

@@ -1,5 +1,6 @@
 /* =====================================================================================================================
- * >>model/rope: frequencies of RoPE and how files scale them.
+ * >>model/rope: sizes and binding of a layer's tensors; frequencies of RoPE and their scaling (linear, YaRN, NTK,
+ *     factors).
  * ================================================================================================================== */
 
 #pragma once
@@ -12,7 +13,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* The dimensions of the tensors of a layer with a state of this kind; of none: all are 0. */
+/* Computes the dimensions of the tensors of a recurrent layer; they are 0 with kind SPECDEC__NO_STATE. */
 static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__mixing *x, int *size)
 {
     const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
@@ -37,7 +38,7 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
-/* The dimensions of what a layer has for so many streams; of none: all are 0. */
+/* Computes the dimensions of a layer's tensors for several residual streams; they are 0 with streams = 0. */
 static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
 {
     size[SPECDEC__DIM_STREAMS] = streams;
@@ -47,7 +48,7 @@ static void specdec__model_stream_sizes(int streams, int embedding, int laurel, 
     size[SPECDEC__DIM_LAUREL] = streams ? laurel : 0;
 }
 
-/* The dimensions of a layer whose attention is latent, where they differ from those of others. */
+/* Replaces the dimensions of a layer's attention by those of latent attention. */
 static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     const specdec__latent *latent = &m->latent_attention;
@@ -63,7 +64,7 @@ static void specdec__model_latent_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_LATENT_VALUE] = latent->value_dim;
 }
 
-/* The dimensions of the tensors of a layer of these sizes. */
+/* Computes all dimensions of the tensors of a layer of this shape, size (SPECDEC__DIM_COUNT). */
 static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     specdec__mixing mixing = m->mixing;
@@ -105,7 +106,8 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     specdec__model_mixing_sizes(m, &mixing, size);
 }
 
-/* Binds vector i of a layer, as the file has it. */
+/* Binds vector i of a layer: as it is, folded from a matrix, or as a part of a fused tensor. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_layer_vector(const specdec__model *m, const char *name, int i,
                                                   const specdec__holder *holder, const int *size, int experts,
                                                   int required,
@@ -122,7 +124,8 @@ static specdec_result specdec__model_layer_vector(const specdec__model *m, const
                                 specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
-/* Binds the vectors of a layer of this shape; layer NULL: only checks and counts them. */
+/* Binds the vectors of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_layer_vectors(specdec__model *m, int index, const specdec__shape *shape,
                                                    const int *size, specdec__layer *layer, specdec__arena *arena,
                                                    specdec_error *error)
@@ -148,7 +151,8 @@ static specdec_result specdec__model_layer_vectors(specdec__model *m, int index,
     return result;
 }
 
-/* Binds a layer, or, where it is another part's or the arena only counts, checks and counts it. */
+/* Binds a layer; if it is on another rank, or the arena only counts, it is only checked and counted. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
 {
     const int here = m->layer && index >= m->first && index < m->first + m->layers;
@@ -179,23 +183,26 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     return result;
 }
 
-/* How the file scales RoPE. */
+/* How the file scales RoPE (rope.scaling.*). */
 typedef struct specdec__rope {
-    int yarn;
-    float divisor; /* of all frequencies */
-    float factor, attention, fast, slow;
-    float sharpened; /* what scores grow by, times the log of the factor, instead of cosine and sine; 0: nothing */
-    float shared;  /* of what YaRN's attention factor grows by, the share that is taken back */
+    int yarn;      /* 1: by YaRN */
+    float divisor; /* of all frequencies (linear scaling) */
+    float factor, attention, fast, slow; /* YaRN's factor, attention factor, beta_fast, beta_slow */
+    float sharpened; /* scores are multiplied by (1 + sharpened * log(factor))^2 instead of cosine and sine; 0: they are
+                        not */
+    float shared;  /* cosine and sine are divided by 1 + shared * 0.1 * log(factor) */
 } specdec__rope;
 
-/* YaRN (Peng et al. 2023, 2309.00071): the dimension at which a rotation makes `turns` turns over the original
-   context. */
+/* Returns the dimension whose rotation makes `turns` turns over the original context (YaRN: Peng et al. 2023, arXiv
+   2309.00071). */
 static double specdec__yarn_dimension(const specdec__model *m, double turns)
 {
     return m->rope_dim[SPECDEC__ROPE] * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
            (2 * specdec__log_double(m->rope_base));
 }
 
+/* Scales frequencies (rope_dim / 2) as YaRN does: those of dimensions with few turns are divided by the factor, those
+   with many turns stay, with a ramp between. */
 static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
 {
     double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
@@ -218,10 +225,11 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
     }
 }
 
-/* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
+/* Reads how RoPE is scaled: not at all, linearly, by YaRN, by NTK (alpha), or by factors in a tensor alone. Errors:
+   FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
-    float alpha; /* NTK: the base is as many times larger as the longest wave shall be longer */
+    float alpha; /* NTK: the base grows so that the longest wave becomes alpha times as long */
     const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
@@ -266,8 +274,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     return SPECDEC_OK;
 }
 
-/* Radians a position for every pair: base ^ (-2i / dim), divided by divisor and by the file's own factors (Llama 3,
-   LongRoPE), if any. */
+/* Computes the radians a position of one RoPE for every pair: base ^ (-2i / dim), divided by `divisor` and by the
+   factors in a tensor, if any (Llama 3, LongRoPE). Errors: FORMAT. */
 static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor,
                                                  const char *factors_name,
                                                  specdec__arena *arena, specdec_error *error)

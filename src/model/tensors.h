@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/tensors: tensors found by name, checked against their shapes, and counted.
+ * >>model/tensors: finds tensors by name, checks their types and shapes, and counts the memory of matrices.
  * ================================================================================================================== */
 
 #pragma once
@@ -13,7 +13,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* What a layer multiplies queries by. */
+/* Returns the factor of a layer's queries. */
 static float specdec__model_query_scale(const specdec__model *m, const specdec__shape *shape)
 {
     const specdec__latent *latent = &m->latent_attention;
@@ -29,7 +29,7 @@ static float specdec__model_query_scale(const specdec__model *m, const specdec__
     return scale * m->query_factor;
 }
 
-/* Counts a layer of these sizes. Returns the number of its state; -1: it has none. */
+/* Counts a layer of this shape. Returns its number among the recurrent layers; -1: it is not recurrent. */
 static int specdec__model_count_layer(specdec__model *m, const specdec__shape *shape)
 {
     if (shape->kv_heads) {
@@ -39,6 +39,7 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
     return shape->recurrent ? m->mixing.layers++ : -1;
 }
 
+/* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
                                           specdec__gguf_tensor *out,
                                           int *found, specdec_error *error)
@@ -49,7 +50,7 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
     return SPECDEC_OK;
 }
 
-/* Refuses a tensor of a type that is not read. */
+/* Returns the error for a tensor of a type that cannot be read. */
 static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
 {
     const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
@@ -61,7 +62,8 @@ static specdec_result specdec__model_fail_type(const char *name, uint32_t type, 
                                     "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
 
-/* Writes the name of a tensor "X.weight" with another ending, ".scale". Returns 0 when it has not that ending. */
+/* Replaces the ending of a tensor name, as "X.weight" by "X.scale". Returns 0 if the name has another ending, or `out`
+   is too small. */
 static int specdec__model_renamed(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
 {
     specdec__writer w = specdec__writer_to(out, size);
@@ -75,7 +77,8 @@ static int specdec__model_renamed(specdec__bytes name, const char *from, const c
     return 1;
 }
 
-/* Binds the scales of count matrices that are one, where the file has such: "X.scale" beside "X.weight" (NVFP4). */
+/* Binds the factors of `count` matrices in one tensor, if the file has them: "X.scale" beside "X.weight" (NVFP4).
+   Errors: FORMAT. */
 static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
                                             specdec_error *error)
 {
@@ -107,7 +110,8 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* Binds `count` matrices of exactly (rows, columns) as one; *found tells whether an optional one is there. */
+/* Binds `count` matrices of exactly (rows, columns) in one tensor, as one matrix; *found: 1 if an optional tensor is
+   there. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_matrices(const specdec__model *m, const char *name, int count, int rows,
                                               int columns, int required,
                                               specdec__matrix *out, int *found, specdec_error *error)
@@ -142,6 +146,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     return specdec__model_scales(m, name, count, out, error);
 }
 
+/* Binds a matrix of exactly (rows, columns); *found: 1 if an optional tensor is there. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
                                             int required,
                                             specdec__matrix *out, int *found, specdec_error *error)
@@ -149,8 +154,9 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
     return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
-/* Values [first, first + size) of a vector of exactly `all` values, or all of so many such vectors, copied into the
-   arena and padded to a multiple of 16; NULL when absent. None is checked. */
+/* Copies values [first, first + size) of a vector of exactly `all` values into the arena, padded with zeros to a
+   multiple of 16; with vectors > 1, all values of so many vectors. *out stays NULL if an optional tensor is missing.
+   Values are not checked. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_values(const specdec__model *m, const char *name, int all, int first, int size,
                                             int vectors, int required, specdec__arena *arena, const float **out,
                                             specdec_error *error)
@@ -181,7 +187,8 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* As specdec__model_values, and checks that all values are numbers of at most 1e16 in size. */
+/* Copies values as specdec__model_values does, and checks that their magnitude is at most 1e16. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
                                            int vectors, int required, specdec__arena *arena, const float **out,
                                            specdec_error *error)
@@ -200,7 +207,8 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     return result;
 }
 
-/* A vector of exactly size values, which the file has as a matrix with rows of so many; turned: column by column. */
+/* Copies a vector of exactly `size` values that the file has as a matrix with rows of `row` values; turned: 1: column
+   by column. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_folded(const specdec__model *m, const char *name, int size, int row, int turned,
                                             int required, specdec__arena *arena, const float **out,
                                             specdec_error *error)
@@ -234,7 +242,7 @@ static specdec_result specdec__model_folded(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* A vector of exactly size values, all of them. */
+/* Copies a vector of exactly `size` values and checks them as specdec__model_slice does. */
 static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
                                             specdec__arena *arena,
                                             const float **out, specdec_error *error)
@@ -242,6 +250,7 @@ static specdec_result specdec__model_vector(const specdec__model *m, const char 
     return specdec__model_slice(m, name, size, 0, size, 1, required, arena, out, error);
 }
 
+/* Writes the name of a layer's tensor: "blk.", the number of the layer, ".", the suffix. */
 static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
 {
     specdec__writer w = specdec__writer_to(name, size);
@@ -252,23 +261,25 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
     specdec__write_string(&w, suffix);
 }
 
+/* Returns the bytes of one tile, 16 rows, of a matrix. */
 SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
 {
     return matrix->row_bytes * SPECDEC__QUANT_ROWS;
 }
-/* Where tile t of a matrix lies in the file. */
+/* Returns the address of tile t of a matrix in the file. */
 SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *matrix, int t)
 {
     const int place = matrix->run ? t / matrix->run * matrix->apart + t % matrix->run : t;
 
     return matrix->file + (size_t)place * specdec__matrix_tile_bytes(matrix);
 }
+/* Returns the number of tiles of a matrix. */
 SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
 {
     return (matrix->rows + SPECDEC__QUANT_ROWS - 1) / SPECDEC__QUANT_ROWS;
 }
 
-/* Counts a matrix, of which a token needs so many rows. */
+/* Adds a matrix to the model's counts of bytes and multiply-adds. rows: how many of its rows a token reads. */
 static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *matrix, int rows)
 {
     const size_t tiles = (size_t)specdec__matrix_tiles(matrix);
@@ -279,18 +290,20 @@ static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *
                                       specdec__size_multiply(specdec__matrix_tile_bytes(matrix), tiles));
 }
 
+/* Adds a matrix to the model's counts, all of whose rows a token reads. */
 static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
 {
     specdec__model_count_rows(m, matrix, matrix->rows);
 }
 
-/* The tensor that holds a matrix, or a vector, of a layer: of how many rows, from which on they are its own. */
+/* The tensor that holds a matrix or vector of a layer: a tensor of its own, or a fused one. */
 typedef struct specdec__holder {
     const char *suffix;
-    int all, first;
+    int all, first; /* rows of the tensor; the first of them that is this matrix's or vector's own */
 } specdec__holder;
 
-/* The suffix of a tensor for matrix i, or vector i, alone, in a layer of these dimensions. */
+/* Returns the tensor name, without "blk.N.", of matrix i (vectors = 0) or vector i (vectors = 1) of a layer, where it
+   has a tensor of its own. size: the layer's dimensions. */
 static const char *specdec__model_own(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
@@ -301,19 +314,20 @@ static const char *specdec__model_own(const specdec__model *m, int vectors, int 
                                                                         : specdec__matrix_table[i].suffix;
 }
 
+/* Returns the rows of matrix i, or the size of vector i, in a layer of these dimensions. */
 static int specdec__model_rows(int vectors, int i, const int *size)
 {
     return size[vectors ? specdec__vector_table[i].size : specdec__matrix_table[i].rows];
 }
 
-/* Whether a layer of these dimensions has matrix i, or vector i, at all. */
+/* Whether a layer of these dimensions has a matrix i, or vector i, at all. */
 static int specdec__model_takes(int vectors, int i, const int *size)
 {
     return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
            (size[SPECDEC__DIM_OWN] || !SPECDEC__HAS_BIT(specdec__of_keys[vectors], i));
 }
 
-/* Whether a layer has a tensor; *rows: how many. */
+/* Whether the file has a tensor of a layer with this suffix; *rows: its rows, or its size if it is a vector. */
 static int specdec__model_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
 {
     specdec__gguf_tensor t;
@@ -326,7 +340,7 @@ static int specdec__model_has(const specdec__model *m, int layer, const char *su
     return found;
 }
 
-/* Whether a layer has a fused tensor, which holds `all` rows, in place of single ones. */
+/* Whether the file has a fused tensor of a layer, with `all` rows, instead of one for each matrix. */
 static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
                                 const int *size)
 {
@@ -339,7 +353,7 @@ static int specdec__model_fuses(const specdec__model *m, int layer, const specde
            specdec__model_has(m, layer, suffix, vectors, &rows) && (!f->sized || rows == (uint64_t)all);
 }
 
-/* Finds what holds matrix i, or vector i: a tensor of its own, or a fused one. */
+/* Finds the tensor that holds matrix i, or vector i, of a layer: one of its own, or a fused one. */
 static specdec__holder specdec__model_holder(const specdec__model *m, int layer, int vectors, int i, const int *size)
 {
     specdec__holder own;
@@ -366,7 +380,8 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
     return own;
 }
 
-/* Binds the matrices of a layer of this shape; layer NULL: only checks and counts them. */
+/* Binds the matrices of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const specdec__shape *shape,
                                                     const int *size, specdec__layer *layer, specdec_error *error)
 {
