@@ -14939,18 +14939,18 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__NAME_MOST 32 /* longest name that is compared, in bytes */
+#define SPECDEC__MAX_NAME 32  /* longest name that is compared, in bytes */
 
 /* Returns the edit distance of two names (Levenshtein 1966): the fewest bytes that must be replaced, inserted or
-   deleted to make one name of the other. SPECDEC__NAME_MOST if one of them is too long. */
+   deleted to make one name of the other. SPECDEC__MAX_NAME if one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
-    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
+    unsigned char row[SPECDEC__MAX_NAME];  /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
     size_t i, j;
 
-    if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
-        return SPECDEC__NAME_MOST;
+    if (a.size >= SPECDEC__MAX_NAME || width >= SPECDEC__MAX_NAME)
+        return SPECDEC__MAX_NAME;
     for (j = 0; j <= width; j++)
         row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
@@ -14967,9 +14967,9 @@ static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const cha
 }
 
 /* Compares an unknown name with a known one: if their distance is below *least, *least becomes the distance and
-   *nearest the known name. *least begins as specdec__name_far returns it. */
-static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
-                                               const char **nearest)
+   *nearest the known name. *least begins as specdec__name_max_distance returns it. */
+static SPECDEC__UNUSED void specdec__name_keep_nearest(specdec__bytes name, const char *known, size_t *least,
+                                                       const char **nearest)
 {
     const size_t distance = specdec__name_distance(name, known);
 
@@ -14980,7 +14980,7 @@ static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *
 }
 
 /* Returns the distance at which a known name is no longer similar to `name`: a third of its bytes, plus one. */
-static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
+static SPECDEC__UNUSED size_t specdec__name_max_distance(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
 
 /* Bytes of a value of each GGUF type; 0: strings and arrays. */
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -14998,7 +14998,7 @@ typedef specdec_gguf_tensor specdec__gguf_tensor;
 typedef struct specdec__cursor {
     const unsigned char *data;
     size_t size, at;
-    int bad;
+    int is_bad;
 } specdec__cursor;
 
 /* Returns a cursor at the beginning of `size` bytes. */
@@ -15009,7 +15009,7 @@ static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t si
     c.data = data;
     c.size = size;
     c.at = 0;
-    c.bad = 0;
+    c.is_bad = 0;
     return c;
 }
 
@@ -15018,8 +15018,8 @@ static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t by
 {
     const unsigned char *from = c->data + c->at;
 
-    if (c->bad || bytes > c->size - c->at) {
-        c->bad = 1;
+    if (c->is_bad || bytes > c->size - c->at) {
+        c->is_bad = 1;
         return NULL;
     }
     c->at += (size_t)bytes;
@@ -15068,8 +15068,8 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         value.type = specdec__cursor_u32(c);
         value.count = specdec__cursor_u64(c);
     }
-    if (c->bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
-        c->bad = 1;
+    if (c->is_bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
+        c->is_bad = 1;
         return value;
     }
     from = c->at;
@@ -15079,7 +15079,7 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         specdec__cursor_skip(c, value.count > UINT64_MAX / item ? UINT64_MAX : value.count * item);
     } else if (value.is_array) {
         uint64_t i;
-        for (i = 0; i < value.count && !c->bad; i++)
+        for (i = 0; i < value.count && !c->is_bad; i++)
             specdec__cursor_string(c);
     } else {
         specdec__bytes text = specdec__cursor_string(c);
@@ -15114,21 +15114,21 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     memset(out, 0, sizeof *out);
     out->name = specdec__cursor_string(c);
     dimensions = specdec__cursor_u32(c);
-    if (c->bad)
+    if (c->is_bad)
         return "is cut off";
     if (dimensions < 1 || dimensions > 4)
         return "has an impossible number of dimensions";
     out->dimensions = (int)dimensions;
     for (i = 0; i < 4; i++) {
         out->shape[i] = i < dimensions ? specdec__cursor_u64(c) : 1;
-        if (!c->bad &&
+        if (!c->is_bad &&
             (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
             return "has an impossible dimension";
-        elements *= c->bad ? 1 : out->shape[i];
+        elements *= c->is_bad ? 1 : out->shape[i];
     }
     out->type = specdec__cursor_u32(c);
     offset = specdec__cursor_u64(c);
-    if (c->bad)
+    if (c->is_bad)
         return "is cut off";
     if (!gguf->data_at)
         return NULL; /* first pass: where the data begins is not known yet */
@@ -15301,9 +15301,9 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
         specdec__gguf_value value;
 
         memset(&value, 0, sizeof value);
-        if (!c->bad)
+        if (!c->is_bad)
             value = specdec__cursor_value(c);
-        if (c->bad)
+        if (c->is_bad)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                                  "metadata pair %llu (%.*s) is cut off or of an unknown type", (unsigned long long)i,
                                  (int)(key.size < 64 ? key.size : 64), key.data ? (const char *)key.data : "");
@@ -15334,7 +15334,7 @@ static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__
 }
 
 /* Moves a cursor past a record of a checked file, and returns the tensor's name (tensors = 1) or the pair's key (0). */
-static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
+static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
 {
     const specdec__bytes name = specdec__cursor_string(c);
     uint32_t dimensions;
@@ -15353,7 +15353,7 @@ static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cur
 #define SPECDEC__GGUF_SORTED 64
 typedef struct specdec__gguf_order {
     uint64_t number[SPECDEC__GGUF_SORTED];
-    size_t at[SPECDEC__GGUF_SORTED]; /* offsets of the records */
+    size_t record[SPECDEC__GGUF_SORTED]; /* offsets of the records */
     int count;
 } specdec__gguf_order;
 
@@ -15364,25 +15364,25 @@ SPECDEC__INLINE int specdec__gguf_before(uint64_t a, size_t a_at, uint64_t b, si
 }
 
 /* Inserts a record into an order, if it is one of the first 64. */
-static void specdec__gguf_offer(specdec__gguf_order *order, uint64_t number, size_t at)
+static void specdec__gguf_order_insert(specdec__gguf_order *order, uint64_t number, size_t at)
 {
     int i = order->count, last = SPECDEC__GGUF_SORTED - 1;
 
-    if (i > last && !specdec__gguf_before(number, at, order->number[last], order->at[last]))
+    if (i > last && !specdec__gguf_before(number, at, order->number[last], order->record[last]))
         return;
     for (i = specdec__min_int(i, last);
-         i > 0 && specdec__gguf_before(number, at, order->number[i - 1], order->at[i - 1]); i--) {
+         i > 0 && specdec__gguf_before(number, at, order->number[i - 1], order->record[i - 1]); i--) {
         order->number[i] = order->number[i - 1];
-        order->at[i] = order->at[i - 1];
+        order->record[i] = order->record[i - 1];
     }
     order->number[i] = number;
-    order->at[i] = at;
+    order->record[i] = at;
     order->count = specdec__min_int(order->count + 1, last + 1);
 }
 
 /* What records are sorted by: pairs by a hash of their keys; tensors by a hash of their names, or by the offset of
    their data. */
-enum { SPECDEC__GGUF_KEYS, SPECDEC__GGUF_NAMES, SPECDEC__GGUF_PLACES };
+enum { SPECDEC__GGUF_BY_KEY, SPECDEC__GGUF_BY_NAME, SPECDEC__GGUF_BY_OFFSET };
 
 /* Inserts all records of a file that come after (number, at) into an order; (0, 0) comes before all. Offsets count from
    `origin`, as a model may have several files in memory. */
@@ -15390,24 +15390,24 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
                                size_t at, specdec__gguf_order *order)
 {
     const size_t from = (size_t)(gguf->file.data - origin);
-    const uint64_t count = by == SPECDEC__GGUF_KEYS ? gguf->pair_count : gguf->tensor_count;
+    const uint64_t count = by == SPECDEC__GGUF_BY_KEY ? gguf->pair_count : gguf->tensor_count;
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = by == SPECDEC__GGUF_KEYS ? gguf->pairs_at : gguf->tensors_at;
+    c.at = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
     for (i = 0; i < count; i++) {
         const size_t record = from + c.at;
-        const specdec__bytes name = specdec__gguf_skip(gguf, &c, by != SPECDEC__GGUF_KEYS);
-        const uint64_t own = by == SPECDEC__GGUF_PLACES ? specdec__load_u64(c.data + c.at - 8)
+        const specdec__bytes name = specdec__gguf_skip_record(gguf, &c, by != SPECDEC__GGUF_BY_KEY);
+        const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.at - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
 
         if (specdec__gguf_before(number, at, own, record))
-            specdec__gguf_offer(order, own, record);
+            specdec__gguf_order_insert(order, own, record);
     }
 }
 
 /* Returns the name that a checked record begins with. */
-static specdec__bytes specdec__gguf_name(const unsigned char *record)
+static specdec__bytes specdec__gguf_record_name(const unsigned char *record)
 {
     specdec__bytes name;
 
@@ -15417,28 +15417,28 @@ static specdec__bytes specdec__gguf_name(const unsigned char *record)
 }
 
 /* Returns how many bytes of a name an error text shows: 64 at most. */
-static int specdec__gguf_cut(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
+static int specdec__gguf_shown_bytes(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
 
 /* Refuses two records of the same name. Errors: FORMAT. */
-static specdec_result specdec__gguf_check_twice(int by, const unsigned char *a, const unsigned char *b,
-                                                specdec_error *error)
+static specdec_result specdec__gguf_check_duplicate(int by, const unsigned char *a, const unsigned char *b,
+                                                    specdec_error *error)
 {
-    const specdec__bytes name = specdec__gguf_name(a), other = specdec__gguf_name(b);
+    const specdec__bytes name = specdec__gguf_record_name(a), other = specdec__gguf_record_name(b);
 
     if (name.size != other.size || memcmp(name.data, other.data, name.size) != 0)
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s %.*s occurs twice",
-                         by == SPECDEC__GGUF_KEYS ? "key" : "tensor", specdec__gguf_cut(name),
+                         by == SPECDEC__GGUF_BY_KEY ? "key" : "tensor", specdec__gguf_shown_bytes(name),
                          (const char *)name.data);
 }
 
 /* Refuses a tensor whose data do not end where the data of the next tensor begin, up to the alignment: its type or
    shape contradicts the offsets. before: offset of its record; 0: there is none, the next tensor is the first. Errors:
    FORMAT. */
-static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size_t before, size_t next,
-                                                 uint64_t next_offset, specdec_error *error)
+static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t before, size_t next,
+                                              uint64_t next_offset, specdec_error *error)
 {
-    const specdec__bytes next_name = specdec__gguf_name(gguf->file.data + next);
+    const specdec__bytes next_name = specdec__gguf_record_name(gguf->file.data + next);
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
@@ -15455,15 +15455,15 @@ static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size
     if (next_offset < end)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "tensor %.*s needs %llu bytes and so reaches into tensor %.*s",
-                             specdec__gguf_cut(tensor.name), (const char *)tensor.name.data,
+                             specdec__gguf_shown_bytes(tensor.name), (const char *)tensor.name.data,
                              (unsigned long long)tensor.size,
-                             specdec__gguf_cut(next_name), (const char *)next_name.data);
+                             specdec__gguf_shown_bytes(next_name), (const char *)next_name.data);
     if (next_offset > padded)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "%llu bytes between tensor %.*s and tensor %.*s: type or shape do not fit the data",
-                             (unsigned long long)(next_offset - end), specdec__gguf_cut(tensor.name),
-                             tensor.name.data ? (const char *)tensor.name.data : "", specdec__gguf_cut(next_name),
-                             (const char *)next_name.data);
+                             (unsigned long long)(next_offset - end), specdec__gguf_shown_bytes(tensor.name),
+                             tensor.name.data ? (const char *)tensor.name.data : "",
+                             specdec__gguf_shown_bytes(next_name), (const char *)next_name.data);
     return SPECDEC_OK;
 }
 
@@ -15482,14 +15482,15 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
         for (i = 0; i < order.count; i++) {
             specdec_result result = SPECDEC_OK;
 
-            if (by == SPECDEC__GGUF_PLACES)
-                result = specdec__gguf_check_places(gguf, at, order.at[i], order.number[i], error);
+            if (by == SPECDEC__GGUF_BY_OFFSET)
+                result = specdec__gguf_check_gap(gguf, at, order.record[i], order.number[i], error);
             else if (at && number == order.number[i])
-                result = specdec__gguf_check_twice(by, gguf->file.data + at, gguf->file.data + order.at[i], error);
+                result = specdec__gguf_check_duplicate(by, gguf->file.data + at, gguf->file.data + order.record[i],
+                                                       error);
             if (result)
                 return result;
             number = order.number[i];
-            at = order.at[i];
+            at = order.record[i];
         }
     } while (order.count == SPECDEC__GGUF_SORTED);
     return SPECDEC_OK;
@@ -15550,7 +15551,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     c.at = gguf->tensors_at;
     if (!result)
         result = specdec__gguf_check_tensors(gguf, &c, error);
-    for (by = SPECDEC__GGUF_KEYS; !result && by <= SPECDEC__GGUF_PLACES; by++)
+    for (by = SPECDEC__GGUF_BY_KEY; !result && by <= SPECDEC__GGUF_BY_OFFSET; by++)
         result = specdec__gguf_check_neighbours(gguf, by, error);
     return result;
 }
@@ -15585,7 +15586,7 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
     for (i = 0; i < gguf->tensor_count; i++) {
         const size_t record = c.at;
 
-        if (specdec__bytes_are(specdec__gguf_skip(gguf, &c, 1), name)) {
+        if (specdec__bytes_are(specdec__gguf_skip_record(gguf, &c, 1), name)) {
             c.at = record;
             specdec__gguf_read_tensor(gguf, &c, out);
             return 1;
@@ -17456,11 +17457,11 @@ static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
 /* The known name that is nearest to this one, if at most a third of it differs; "": none is near. */
 static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
 {
-    size_t i, least = specdec__name_far(name);
+    size_t i, least = specdec__name_max_distance(name);
     const char *nearest = "";
 
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        specdec__name_near(name, specdec__vocab_words_known[i].name, &least, &nearest);
+        specdec__name_keep_nearest(name, specdec__vocab_words_known[i].name, &least, &nearest);
     return nearest;
 }
 
@@ -34580,7 +34581,7 @@ enum {
 /* What differs between the kinds of recurrent layers. */
 typedef struct specdec__mixing_kind {
     const char *name;
-    int corrects; /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
+    int delta_rule; /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
     int silu;     /* 1: SiLU is applied to the output of the convolution */
 } specdec__mixing_kind;
 
@@ -34595,23 +34596,26 @@ typedef struct specdec__mixing {
     int taps, channels;       /* of the convolution */
     int heads, rows, values;  /* heads, and the size (rows, values) of the matrix of each; heads 0: none */
     int groups;               /* number of different keys and queries; heads / groups heads share each */
-    int cycles;               /* 1: heads with equal index modulo `groups` share a key; 0: adjacent heads do */
-    int paired;               /* 1: one tensor (ssm_ba) gives both numbers of each head: for each group first those for
+    int keys_by_modulo;       /* 1: heads with equal index modulo `groups` share a key; 0: adjacent heads do */
+    int beta_alpha_joined;    /* 1: one tensor (ssm_ba) gives both numbers of each head: for each group first those for
                                  the rate, then those for the decay */
-    int query, key, value;    /* first channel of the queries, of the keys, of the values */
-    int inner;                /* width of the layer's output, before its output matrix */
-    int row;                  /* width of the row that the input matrices give for a token */
-    int inputs, kept;         /* the inputs of the state are [inputs, inputs + kept) of this row */
+    int query_channel, key_channel, value_channel; /* first channel of the queries, of the keys, of the values */
+    int output_width;         /* width of the layer's output, before its output matrix */
+    int input_width;          /* width of the row that the input matrices give for a token */
+    int first_kept, kept;     /* the inputs of the state are [inputs, inputs + kept) of this row */
 } specdec__mixing;
 
 /* Whether a model has recurrent layers, on this rank or another one. */
-SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+SPECDEC__INLINE int specdec__mixing_exists(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
 
 /* Returns the floats of the state matrix of one head. */
-SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
+SPECDEC__INLINE size_t specdec__mixing_head_floats(const specdec__mixing *m)
+{
+    return (size_t)m->rows * (size_t)m->values;
+}
 
 /* Returns the floats of a convolution's window: the last taps - 1 inputs of all channels. */
-SPECDEC__INLINE size_t specdec__mixing_window(const specdec__mixing *m)
+SPECDEC__INLINE size_t specdec__mixing_window_floats(const specdec__mixing *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
 }
@@ -34630,8 +34634,8 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__row_bounds {
     uint16_t *norm;       /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16: a bound for each part of the columns
                              and each row */
-    unsigned char *part;  /* (columns) the part that each column belongs to */
-    float most[4];        /* the largest bound of any row, for each part */
+    unsigned char *part_of_column; /* (columns) the part that each column belongs to */
+    float largest[4];     /* the largest bound of any row, for each part */
 } specdec__row_bounds;
 
 /* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
@@ -34642,7 +34646,7 @@ typedef struct specdec__matrix {
     const unsigned char *tiles; /* (rows / 16, 16 * row_bytes) repacked into tiles; NULL: tiles are made from the file
                                    in each step */
     size_t row_bytes;
-    int run, apart;             /* where one tensor holds two matrices of every expert: tiles of one matrix that are
+    int run_tiles, run_stride;  /* where one tensor holds two matrices of every expert: tiles of one matrix that are
                                    contiguous in the file, and tiles from the first of them to those of the next expert;
                                    0: all tiles are contiguous */
     const unsigned char *scales; /* (F32) factors of products, from a tensor "X.scale"; NULL: none */
@@ -34657,11 +34661,11 @@ enum {
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
     SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of specdec__streams */
-    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of specdec__block */
+    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of specdec__block_model */
     SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers: */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
-    SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
+    SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BETA_ALPHA,
     SPECDEC__MATRICES
 };
 /* The vectors of a layer, as in specdec__vector_table: weights of norms, biases, and small matrices. */
@@ -34674,10 +34678,11 @@ enum {
     SPECDEC__EXPERT_DOWN_BIAS,
     SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* other tensor names of FFN_NORM */
     SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
-    SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* the trait BOTH */
+    /* with the trait DENSE_BESIDE_EXPERTS: */
+    SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS,
     SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
     SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of specdec__streams */
-    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of specdec__block: (2, taps, embedding) */
+    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of specdec__block_model: (2, taps, embedding) */
     SPECDEC__LAUREL_NORM, /* PREDICTIONS: (streams, streams, streams), CORRECTIONS: (streams, streams) */
     /* of recurrent layers; taps are (taps, channels): */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
@@ -34686,7 +34691,7 @@ enum {
 /* Spans: a layer attends to all keys, or to a sliding window of the last keys. */
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS };
 /* RoPEs of a model: of its regular layers, of its alternate layers, and of the regular ones in long contexts. */
-enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES };
+enum { SPECDEC__ROPE, SPECDEC__ROPE_ALTERNATE, SPECDEC__ROPE_LONG, SPECDEC__ROPES };
 /* Facts of a model: factors, and soft caps, of which 0 is none; keys are in specdec__fact_table. */
 enum {
     SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_SCALE,
@@ -34705,10 +34710,10 @@ typedef struct specdec__shape {
     int feed_forward;       /* width of the network that every token goes through; 0: there is none */
     int experts;            /* experts of the layer; 0: no mixture of experts */
     int shared;             /* 1: the network that every token goes through is the shared expert of a mixture */
-    int keys_of;            /* an earlier layer whose keys and values this one reads (0 in a model that reads another
+    int key_layer;          /* an earlier layer whose keys and values this one reads (0 in a model that reads another
                                model's); -1: it has its own */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
-    int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+    int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_ALTERNATE */
     int recurrent;          /* 1: the layer has a recurrent state, without or beside attention */
 } specdec__shape;
 
@@ -34724,12 +34729,12 @@ typedef struct specdec__layer {
     float activation[4];                   /* parameters of xIELU, if that is the activation: see >>kernel/kernel */
     float sparsity;                        /* a gate counts as its excess over the gates' mean + this * standard
                                               deviation (Gemma 3n); 0: gates are not sparse */
-    specdec__matrix table;                 /* of a head that drafts: a row for each token, looked up */
+    specdec__matrix token_table;           /* of a head that drafts: a row for each token, looked up */
 } specdec__layer;
 
 /* Traits: properties in which architectures differ, each with a number. A trait that a row of the table does not name
-   is 0, or what specdec__traits_usual says. Some architectures have regular and alternate layers: layer i is an
-   alternate one if bit i % PERIOD of OTHERS is set. Alternate layers may have a sliding window, or another RoPE. */
+   is 0, or what specdec__default_traits says. Some architectures have regular and alternate layers: layer i is an
+   alternate one if bit i % PERIOD of ALTERNATES is set. Alternate layers may have a sliding window, or another RoPE. */
 enum {
     SPECDEC__NO_TRAIT,       /* ends a row of the table */
     SPECDEC__NEOX,           /* 1: RoPE rotates pairs (i, i + dim/2); 0: pairs (2i, 2i + 1), for which converters have
@@ -34741,15 +34746,15 @@ enum {
     SPECDEC__FFN_NORM_AS,    /* the vector whose tensor name SPECDEC__FFN_NORM has in files; 0: its own name */
     SPECDEC__LAYER_NORM,     /* 1: norms are LayerNorms, which subtract the mean; 0: RMS norms */
     SPECDEC__PARALLEL,       /* 1: attention and feed-forward network read the same norm of the same x */
-    SPECDEC__NORM_TURNED,    /* 1: norms of queries and keys come after RoPE */
+    SPECDEC__NORM_AFTER_ROPE, /* 1: norms of queries and keys come after RoPE */
     SPECDEC__JOINT_NORMS,    /* 1: norms of queries and keys are over all heads of a row together */
     SPECDEC__PERIOD,         /* layers after which the pattern of alternate layers repeats */
-    SPECDEC__OTHERS,         /* bits of the alternate layers in a period */
+    SPECDEC__ALTERNATES,     /* bits of the alternate layers in a period */
     SPECDEC__WINDOW_KEYS,    /* window of alternate layers in keys, if the file has no key for it; -1: they have none in
                                 any case */
-    SPECDEC__REST_TURNS,     /* 1: OTHER_BASE is about the regular layers instead, where alternate layers have
+    SPECDEC__BASE_OF_REGULAR, /* 1: ALTERNATE_BASE is about the regular layers instead, where alternate layers have
                                 windows */
-    SPECDEC__OTHER_BASE,     /* RoPE base of alternate layers, if the file has no key for it; 1: that of regular layers
+    SPECDEC__ALTERNATE_BASE, /* RoPE base of alternate layers, if the file has no key for it; 1: that of regular layers
                                 without scaling; 0: the same RoPE; < 0: no RoPE */
     SPECDEC__ROOT_EMBEDDING, /* 1: embeddings are multiplied by the root of their width */
     SPECDEC__WIDE_QUERIES,   /* in models of this many layers, queries are divided by root(embedding / heads) instead of
@@ -34757,24 +34762,24 @@ enum {
     SPECDEC__CAP_SCORES,     /* soft cap of attention scores, if the file has no key for it */
     SPECDEC__CAP_LOGITS,     /* soft cap of logits, if the file has no key for it */
     SPECDEC__LOGITS_TIMES,   /* 1: logits are multiplied by the key logit_scale; 0: divided */
-    SPECDEC__MUST_SAY,       /* bits of facts for which files must have a key */
+    SPECDEC__REQUIRED_FACTS, /* bits of facts for which files must have a key */
     SPECDEC__ROPE_BASE,      /* RoPE base if the file has no key for it; 0: it must have one */
-    SPECDEC__SPLIT_TURNS,    /* 1: YaRN's bounds are not rounded to whole dimensions */
-    SPECDEC__ROPE_ALSO,      /* what is special about RoPE: SPECDEC__MAY_REST, ... */
+    SPECDEC__YARN_UNROUNDED, /* 1: YaRN's bounds are not rounded to whole dimensions */
+    SPECDEC__ROPE_VARIANT,   /* what is special about RoPE: SPECDEC__ROPE_OPTIONAL, ... */
     SPECDEC__EXPERT_SHARES,  /* how outputs of experts are weighted: SPECDEC__NORMED, ...; 0: the architecture has no
                                 experts */
     SPECDEC__SHARED_GATE,    /* 1: the shared expert's output is multiplied by the sigmoid of a router of its own;
                                 without a key for its width, the expert is as wide as a dense layer */
-    SPECDEC__BOTH,           /* 1: layers with experts have a dense network, too: x += norm(norm(network(norm x)) +
-                                norm(experts(norm x))); routers read a norm of x with weights ffn_gate_inp.scale /
-                                root(embedding) */
+    SPECDEC__DENSE_BESIDE_EXPERTS, /* 1: layers with experts have a dense network, too: x += norm(norm(network(norm x))
+                                      + norm(experts(norm x))); routers read a norm of x with weights ffn_gate_inp.scale
+                                      / root(embedding) */
     SPECDEC__SHARED_EACH,    /* 1: expert_shared_feed_forward_length is the width of one of expert_shared_count shared
                                 experts */
     SPECDEC__QUERY_GATES,    /* 1: attn_q has rows of a gate behind the query of each head; the head's output is
                                 multiplied by sigmoid(gate) */
     SPECDEC__MIXING,         /* the kind of recurrent layers: SPECDEC__SHORT, ...; 0: the architecture has none */
-    SPECDEC__RECURS,         /* which layers are recurrent: SPECDEC__BARE, ... */
-    SPECDEC__CYCLES,         /* 1: heads of recurrent layers with equal index modulo the number of keys share a key; 0:
+    SPECDEC__RECURS,         /* which layers are recurrent: SPECDEC__RECURS_WITHOUT_ATTENTION, ... */
+    SPECDEC__KEYS_BY_MODULO, /* 1: heads of recurrent layers with equal index modulo the number of keys share a key; 0:
                                 adjacent heads do */
     SPECDEC__EMBEDDING_NORM, /* 1: the tensor of the final norm is named token_embd_norm */
     SPECDEC__UNSCALED,       /* 1: queries are not scaled if the file lacks the key attention.scale */
@@ -34792,11 +34797,11 @@ enum {
     SPECDEC__SPARSE,         /* how many first layers have sparse gates, if the file has no key for it: see
                                 specdec__layer.sparsity */
     SPECDEC__SCALES_OUTPUT,  /* 1: layers may end in a factor of their own, layer_output_scale */
-    SPECDEC__GAPS,           /* 1: lists of sizes may have a 0 for a layer without attention or without a feed-forward
+    SPECDEC__ZERO_SIZES,     /* 1: lists of sizes may have a 0 for a layer without attention or without a feed-forward
                                 network */
     SPECDEC__READS_STATES,   /* how it reads hidden states of another model, as a draft model:
                                 SPECDEC__BESIDE_EMBEDDINGS, ...; 0: it does not */
-    SPECDEC__SIGHT,          /* which keys a node attends to: SPECDEC__SEES_ANCESTORS, ... */
+    SPECDEC__VISIBLE_KEYS,   /* which keys a node attends to: SPECDEC__SEES_ANCESTORS, ... */
     SPECDEC__TRAITS
 };
 
@@ -34807,7 +34812,7 @@ typedef struct specdec__trait {
 } specdec__trait;
 
 /* Values of traits that a row of the table does not name; all other traits are 0. */
-static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
+static const specdec__trait specdec__default_traits[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
 
 #define SPECDEC__MOST_TRAITS 18 /* traits in a row of the table at most, the end included */
 
@@ -34817,23 +34822,29 @@ typedef struct specdec__architecture {
     specdec__trait traits[SPECDEC__MOST_TRAITS];
 } specdec__architecture;
 
-/* RoPE's variants (the trait ROPE_ALSO): none; no RoPE if rope.scaling.finetuned is 0; never any RoPE; queries grow
+/* RoPE's variants (the trait ROPE_VARIANT): none; no RoPE if rope.scaling.finetuned is 0; never any RoPE; queries grow
    behind the original context; YaRN with yarn_log_multiplier scales scores, instead of cosine and sine. */
-enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED, SPECDEC__SHARPENED };
+enum {
+    SPECDEC__ROPE_USUAL, SPECDEC__ROPE_OPTIONAL, SPECDEC__ROPE_NEVER, SPECDEC__ROPE_QUERIES_GROW,
+    SPECDEC__ROPE_SCORES_SCALED
+};
 
 /* How a draft model reads hidden states of the target (the trait READS_STATES): not at all; its one layer reads the
    projected states beside embeddings (EAGLE-3); a projection of a state and the target's embedding is its residual
    stream (assistants); keys and values of its layers are projected from states (block drafters). */
 enum { SPECDEC__NO_STATES, SPECDEC__BESIDE_EMBEDDINGS, SPECDEC__AS_STREAM, SPECDEC__AS_KEYS };
 
-/* Which keys a node attends to (the trait SIGHT): those of its view, of its ancestors and its own; those of its view
-   alone, which belong to the target; those of its view and of all nodes of the step, which are a block. */
-enum { SPECDEC__SEES_ANCESTORS, SPECDEC__SEES_TEXT, SPECDEC__SEES_BLOCK };
+/* Which keys a node attends to (the trait VISIBLE_KEYS): those of its view, of its ancestors and its own; those of its
+   view alone, which belong to the target; those of its view and of all nodes of the step, which are a block. */
+enum { SPECDEC__SEES_ANCESTORS, SPECDEC__SEES_VIEW, SPECDEC__SEES_BLOCK };
 
 /* Which layers are recurrent (the trait RECURS): layers without attention; layers without attention and feed-forward
    network; all layers, beside their attention; layers listed in attention.recurrent_layers, or all but the last of
    every full_attention_interval. */
-enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
+enum {
+    SPECDEC__RECURS_WITHOUT_ATTENTION, SPECDEC__RECURS_ALONE, SPECDEC__RECURS_BESIDE_ATTENTION,
+    SPECDEC__RECURS_AS_LISTED
+};
 
 /* How the outputs of a token's experts are weighted (the trait EXPERT_SHARES), unless the file has keys for it: DENSE:
    there are no experts; RAW: by the softmax over all experts; NORMED: divided by the sum of the chosen experts'
@@ -34849,9 +34860,9 @@ enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW, SPECDEC__SIGMOID = 4 };
     (SPECDEC__BIT(SPECDEC__ROUTER_BIAS) | SPECDEC__BIT(SPECDEC__EXPERT_GATE_BIAS) | \
      SPECDEC__BIT(SPECDEC__EXPERT_UP_BIAS) | SPECDEC__BIT(SPECDEC__EXPERT_DOWN_BIAS))
 #define SPECDEC__QK_NORM (SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM))
-#define SPECDEC__BEFORE (SPECDEC__BIT(SPECDEC__ATTENTION_NORM) | SPECDEC__BIT(SPECDEC__FFN_NORM))
-#define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
-#define SPECDEC__SCALES \
+#define SPECDEC__PRE_NORMS (SPECDEC__BIT(SPECDEC__ATTENTION_NORM) | SPECDEC__BIT(SPECDEC__FFN_NORM))
+#define SPECDEC__POST_NORMS (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
+#define SPECDEC__ALL_SCALES \
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
      SPECDEC__BIT(SPECDEC__LOGIT_SCALE))
 
@@ -34862,65 +34873,66 @@ static const specdec__architecture specdec__architectures[] = {
     {"qwen3", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"gemma", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__ROOT_EMBEDDING, 1},
                {SPECDEC__ROPE_BASE, 10000}}},
-    {"gemma2", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__NEEDS, SPECDEC__AFTER},
-                {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 4096}, {SPECDEC__ROOT_EMBEDDING, 1},
-                {SPECDEC__WIDE_QUERIES, 46}, {SPECDEC__CAP_SCORES, 50}, {SPECDEC__CAP_LOGITS, 30},
-                {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma2", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS},
+                {SPECDEC__PERIOD, 2}, {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 4096},
+                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__WIDE_QUERIES, 46}, {SPECDEC__CAP_SCORES, 50},
+                {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"gemma3", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
-                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
-                {SPECDEC__WIDE_QUERIES, 62}}},
+                {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
+                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__WIDE_QUERIES, 62}}},
     {"gemma4", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
-                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
-                {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
-                {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
-                {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__BOTH, 1}}},
+                {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
+                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1},
+                {SPECDEC__SHARES_KEYS, 1}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
+                {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__DENSE_BESIDE_EXPERTS, 1}}},
     {"gemma3n", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                 {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 5}, {SPECDEC__OTHERS, 15},
-                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
-                 {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
-                 {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__ALTUP, 4}, {SPECDEC__LAUREL, 64},
-                 {SPECDEC__SPARSE, 10}}},
-    {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
-    {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_ALSO, SPECDEC__SHARPENED}, {SPECDEC__ROPE_BASE, 10000},
-                   {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
-    {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
-    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
-                 {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}}},
-    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
-                    {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+                 {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 5},
+                 {SPECDEC__ALTERNATES, 15}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
+                 {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1},
+                 {SPECDEC__SHARES_KEYS, 1}, {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__ALTUP, 4},
+                 {SPECDEC__LAUREL, 64}, {SPECDEC__SPARSE, 10}}},
+    {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30},
+              {SPECDEC__ROPE_BASE, 10000}}},
+    {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_SCORES_SCALED},
+                   {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
+    {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 8}, {SPECDEC__ALTERNATE_BASE, -1}}},
+    {"granite", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                 {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}}},
+    {"granitemoe", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                    {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
                     {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"olmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__JOINT_NORMS, 1},
                {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
-    {"mistral3", {{SPECDEC__ROPE_ALSO, SPECDEC__TEMPERED}}},
+    {"mistral3", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_QUERIES_GROW}}},
     {"ernie4_5", {{0, 0}}},
-    {"minicpm", {{SPECDEC__MUST_SAY, SPECDEC__SCALES}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"minicpm", {{SPECDEC__REQUIRED_FACTS, SPECDEC__ALL_SCALES}, {SPECDEC__ROPE_BASE, 10000}}},
     {"internlm2", {{0, 0}}},
     {"qwen2vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
     {"qwen3vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
-    {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"glm4", {{SPECDEC__NEEDS, SPECDEC__POST_NORMS}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
-    {"lfm2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__GAPS, 1},
+    {"lfm2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ZERO_SIZES, 1},
               {SPECDEC__MIXING, SPECDEC__SHORT}, {SPECDEC__EMBEDDING_NORM, 1}}},
-    {"granitehybrid", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
-                       {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
-                       {SPECDEC__GAPS, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}}},
-    {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
-                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7},
-                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, -1}, {SPECDEC__REST_TURNS, 1}}},
-    {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
-               {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
-               {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
+    {"granitehybrid", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                       {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                       {SPECDEC__ZERO_SIZES, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}}},
+    {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+                 {SPECDEC__LACKS, SPECDEC__PRE_NORMS}, {SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 7},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, -1}, {SPECDEC__BASE_OF_REGULAR, 1}}},
+    {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+               {SPECDEC__LACKS, SPECDEC__PRE_NORMS}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
+               {SPECDEC__ALTERNATES, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 1}}},
     {"cohere2", {{SPECDEC__LAYER_NORM, 1}, {SPECDEC__PARALLEL, 1}, {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__FFN_NORM)},
-                 {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 4096}, {SPECDEC__OTHER_BASE, -1},
-                 {SPECDEC__REST_TURNS, 1}, {SPECDEC__LOGITS_TIMES, 1}}},
+                 {SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 7}, {SPECDEC__WINDOW_KEYS, 4096},
+                 {SPECDEC__ALTERNATE_BASE, -1}, {SPECDEC__BASE_OF_REGULAR, 1}, {SPECDEC__LOGITS_TIMES, 1}}},
     {"seed_oss", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
-    {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
+    {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_AFTER_ROPE, 1}}},
     {"qwen2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW},
                   {SPECDEC__SHARED_GATE, 1}}},
     {"ernie4_5-moe", {{SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
@@ -34932,56 +34944,58 @@ static const specdec__architecture specdec__architectures[] = {
     {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED},
                  {SPECDEC__NEEDS, SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) |
                                   SPECDEC__EXPERT_BIAS}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1},
-                 {SPECDEC__WINDOW_KEYS, 128}, {SPECDEC__SPLIT_TURNS, 1}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2},
+                 {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 128}, {SPECDEC__YARN_UNROUNDED, 1},
+                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
     {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
                  {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
-                {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__CYCLES, 1}}},
+                {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__KEYS_BY_MODULO, 1}}},
     {"qwen35moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                    {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                    {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
-                   {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__CYCLES, 1}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
-                   {SPECDEC__SHARED_GATE, 1}}},
+                   {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__KEYS_BY_MODULO, 1},
+                   {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__SHARED_GATE, 1}}},
     {"qwen3next", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                    {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                    {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
-                   {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                   {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
                    {SPECDEC__SHARED_GATE, 1}}},
-    {"lfm2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__GAPS, 1},
+    {"lfm2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ZERO_SIZES, 1},
                  {SPECDEC__MIXING, SPECDEC__SHORT}, {SPECDEC__EMBEDDING_NORM, 1},
                  {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
-    {"falcon-h1", {{SPECDEC__NEOX, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BESIDE},
+    {"falcon-h1", {{SPECDEC__NEOX, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2},
+                   {SPECDEC__RECURS, SPECDEC__RECURS_BESIDE_ATTENTION},
                    {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_BARE}}},
-    {"nemotron_h", {{SPECDEC__ROPE_ALSO, SPECDEC__RESTS}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__GAPS, 1},
+    {"nemotron_h", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__ZERO_SIZES, 1},
                     {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
-                    {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
+                    {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
                     {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
-    {"nemotron_h_moe", {{SPECDEC__ROPE_ALSO, SPECDEC__RESTS}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__GAPS, 1},
-                        {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
-                        {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
+    {"nemotron_h_moe", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER}, {SPECDEC__ROPE_BASE, 10000},
+                        {SPECDEC__ZERO_SIZES, 1}, {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
+                        {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
                         {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
                         {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)},
                 {SPECDEC__READS_STATES, SPECDEC__BESIDE_EMBEDDINGS}}},
     {"gemma4-assistant", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                          {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
-                          {SPECDEC__OTHERS, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000},
+                          {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                          {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
                           {SPECDEC__UNSCALED, 1}, {SPECDEC__SCALES_OUTPUT, 1},
-                          {SPECDEC__READS_STATES, SPECDEC__AS_STREAM}, {SPECDEC__SIGHT, SPECDEC__SEES_TEXT}}},
-    {"dflash", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__OTHERS, 1},
+                          {SPECDEC__READS_STATES, SPECDEC__AS_STREAM}, {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_VIEW}}},
+    {"dflash", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ALTERNATES, 1},
                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__READS_STATES, SPECDEC__AS_KEYS},
-                {SPECDEC__SIGHT, SPECDEC__SEES_BLOCK}}},
+                {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_BLOCK}}},
 };
 
 /* Returns the value of a trait of an architecture. */
 static int specdec__architecture_trait(const specdec__architecture *a, int trait)
 {
-    const specdec__trait *const lists[] = {a->traits, specdec__traits_usual};
+    const specdec__trait *const lists[] = {a->traits, specdec__default_traits};
     const specdec__trait *t;
     size_t i;
 
@@ -34994,11 +35008,11 @@ static int specdec__architecture_trait(const specdec__architecture *a, int trait
 
 /* A kind of files of heads, which draft tokens from a hidden state of the target. A head reads the target's state or,
    where heads are chained, the state of the head before it. Its state is activation(norm(input * state read + row of
-   the last token in table) + bias), plus the state read if `adds`; its logits are output * state. In names of tensors #
-   stands for "." and the head's number, or for nothing where all heads share the tensor. */
+   the last token in table) + bias), plus the state read if `residual`; its logits are output * state. In names of
+   tensors # stands for "." and the head's number, or for nothing where all heads share the tensor. */
 typedef struct specdec__heads_kind {
     const char *name;
-    int follow, adds, activation;                     /* 1: heads are chained; 1: the state read is added; the
+    int chained, residual, activation;                /* 1: heads are chained; 1: the state read is added; the
                                                          activation: SPECDEC__SILU, ... */
     const char *output, *input, *table, *norm, *bias; /* names of tensors; NULL: none */
 } specdec__heads_kind;
@@ -35033,44 +35047,45 @@ enum {
 typedef struct specdec__reads {
     specdec__matrix matrix;         /* (embedding, count * width), or (embedding, embedding + width) */
     const float *token_norm, *state_norm; /* (embedding), (width) weights of norms of a NextN block; else NULL */
-    const float *after;             /* (embedding) weights of a norm behind the matrix; NULL: none */
-    specdec__matrix out;            /* (width, embedding) of an assistant: projects its final norm to the state it reads
+    const float *matrix_norm;       /* (embedding) weights of a norm behind the matrix; NULL: none */
+    specdec__matrix next_state;     /* (width, embedding) of an assistant: projects its final norm to the state it reads
                                        for the next token */
-    int centroids, nearest;         /* of an assistant: rows of its output matrix if these stand for clusters of tokens,
-                                       0: it has a row for each token; and of how many of the nearest clusters the
-                                       tokens get logits */
-    const int32_t *order;           /* (vocabulary) the tokens of the first cluster, then those of the second, ... */
-    const float *norm;              /* (count * width) weights of a norm of the states before the matrix; NULL: none */
+    int centroids, nearest_centroids; /* of an assistant: rows of its output matrix if these stand for clusters of
+                                         tokens, 0: it has a row for each token; and of how many of the nearest clusters
+                                         the tokens get logits */
+    const int32_t *centroid_tokens; /* (vocabulary) the tokens of the first cluster, then those of the second, ... */
+    const float *states_norm;       /* (count * width) weights of a norm of the states before the matrix; NULL: none */
     int layers[SPECDEC__MAX_READS]; /* (count) the target's layers before which states are taken */
     int count, width;               /* states for each token; the target's embedding width */
     int norm_first;                 /* 1: the residual stream begins with the norm of the projected states */
-    int joined;                     /* 1: this is a NextN block */
+    int is_nextn;                   /* 1: this is a NextN block */
 } specdec__reads;
 
 /* Tensors and sizes of a model that drafts a block of tokens in one pass (DFlash: Chen et al. 2026, arXiv 2602.06036).
    The block is the root and mask tokens behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
-     DSpark:  logits[i] + markov_out markov_in[s], with the confidence sigmoid(trust [state[i], markov_in[s]])
+     DSpark:  logits[i] + markov_out markov_in[s], with the confidence sigmoid(confidence [state[i], markov_in[s]])
      DFlash2: of the `candidates` tokens t with the largest logits[i] alone,
-              logits[i][t] + sum over r of before[s][r] (hidden state[i])[r] after[t][r]
+              logits[i][t] + sum over r of predecessor[s][r] (hidden state[i])[r] successor[t][r]
    DFlash2 also has a convolution before and one behind each half of a layer: with h the input of the half and
    c = conv h, row i is the sum over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
-typedef struct specdec__block {
-    int size, first;               /* tokens of a block; its row whose logits draft the token behind the root: 0 or 1 */
-    int32_t mask;                  /* the mask token */
-    int taps, group;               /* taps of the convolutions, 0: there are none; dimensions that share weights */
-    specdec__matrix markov_in, markov_out, trust; /* (vocabulary, rank), (output rows, rank), (1, embedding + rank) */
-    float trust_bias;              /* added to the confidence before the sigmoid */
+typedef struct specdec__block_model {
+    int size, draft_row;           /* tokens of a block; its row whose logits draft the token behind the root: 0 or 1 */
+    int32_t mask_token;            /* the mask token */
+    int taps, group_size;          /* taps of the convolutions, 0: there are none; dimensions that share weights */
+    specdec__matrix markov_in, markov_out, confidence; /* (vocabulary, rank), (output rows, rank), (1, embedding +
+                                                          rank) */
+    float confidence_bias;         /* added to the confidence before the sigmoid */
     int candidates;                /* tokens that DFlash2 scores in each row; 0: the model is not DFlash2 */
-    specdec__matrix before, after, hidden; /* (vocabulary, rank), (output rows, rank), (rank, embedding) */
-} specdec__block;
+    specdec__matrix predecessor, successor, hidden; /* (vocabulary, rank), (output rows, rank), (rank, embedding) */
+} specdec__block_model;
 
 /* Embeddings that a token has for each layer besides that of the first layer (per-layer embeddings of Gemma 3n and
    Gemma 4). With x0 the embedding of the first layer, layer l reads
-       e[l] = (root(width) * row of the table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
+       e[l] = (root(width) * row of token_table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
    and ends in x += norm(out(activation(gate x) * e[l])). */
 typedef struct specdec__inputs {
     int width;              /* of e[l]; 0: the model has none */
-    specdec__matrix table;  /* (vocabulary, layers * width) rows are looked up in the file */
+    specdec__matrix token_table; /* (vocabulary, layers * width) rows are looked up in the file */
     specdec__matrix matrix; /* (layers * width, embedding) */
     const float *norm;      /* (width) weights */
 } specdec__inputs;
@@ -35106,7 +35121,7 @@ typedef struct specdec_model {
     int trait[SPECDEC__TRAITS];              /* values of the architecture's traits; a file of heads: all 0 */
     const specdec__heads_kind *speculator;   /* kind of a file of heads; feed_forward is the width of the heads' states
                                                 then; NULL: no heads */
-    int guesses, tied;                       /* number of these heads; 1: all but the first share every tensor but the
+    int head_count, heads_tied;              /* number of these heads; 1: all but the first share every tensor but the
                                                 input matrix */
     const float *input_norm;                 /* (embedding) weights of a norm of the target's state, which heads read;
                                                 NULL: none */
@@ -35124,24 +35139,25 @@ typedef struct specdec_model {
     int nextn;                               /* NextN blocks behind the layers, for multi-token prediction: not run as
                                                 layers */
     specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers in the file; items NULL: no such key */
-    int experts, chosen;                     /* experts of a layer, 0: none; how many of them a token visits */
-    int leading, every;                      /* first layers, which have no experts; of the later ones only each
-                                                every-th has experts */
+    int experts, chosen_experts;             /* experts of a layer, 0: none; how many of them a token visits */
+    int leading_dense, expert_interval;      /* first layers, which have no experts; of the later ones the last of every
+                                                expert_interval has some */
     int shared_ff, latent;                   /* width of the shared expert, 0: none; width of what experts read if it is
                                                 latent, 0: it is that of x */
-    int sigmoid, normed;                     /* how experts are weighted: see SPECDEC__SIGMOID, SPECDEC__NORMED */
+    int sigmoid_experts, normed_experts;     /* how experts are weighted: see SPECDEC__SIGMOID, SPECDEC__NORMED */
     int groups, groups_chosen;               /* groups of experts, and how many of them a token's experts are chosen
                                                 from */
     float expert_scale;                      /* factor of experts' weights */
-    int first, all;                          /* layers before those on this rank; layers of the whole model */
-    int bare;                                /* 1: the output matrix is on another rank */
+    int first_layer, all_layers;             /* layers before those on this rank; layers of the whole model */
+    int lacks_output;                        /* 1: the output matrix is on another rank */
     int span_layers[SPECDEC__SPANS], window; /* layers of each span on this rank; keys that layers of SPECDEC__WINDOW
                                                 see */
     int span_used[SPECDEC__SPANS];           /* 1: some layer of the model, on any rank, is of this span */
     specdec__mixing mixing;                  /* sizes of the recurrent layers */
     specdec__gguf_value recurrent;           /* list that says which layers are recurrent; items NULL: none */
-    int interval;                            /* without this list: the last of every `interval` layers has attention */
-    specdec__gguf_value pattern;             /* which layers are alternate ones: see specdec__model_pattern */
+    int attention_interval;                  /* without this list: the last of every attention_interval layers has
+                                                attention */
+    specdec__gguf_value alternates;          /* which layers are alternate ones: see specdec__model_read_alternates */
     float fact[SPECDEC__FACTS];              /* by SPECDEC__EMBEDDING_SCALE, ...; a query scale of 0: see
                                                 specdec__layer */
     float query_growth;                      /* queries at p times the original context are multiplied by 1 +
@@ -35156,12 +35172,12 @@ typedef struct specdec_model {
                                                 used */
     const float *output_norm;                /* (embedding) weights of the final norm */
     specdec__reads reads;
-    specdec__block block;
+    specdec__block_model block;
     specdec__inputs inputs;
     specdec__streams streams;
     specdec__latent latent_attention;
     float query_factor;                      /* factor of the query scales of all layers */
-    int sharing;                             /* layers at the end that read keys of earlier layers */
+    int sharing_layers;                      /* layers at the end that read keys of earlier layers */
     const float *ones;                       /* (head_dim, padded) weights 1 of norms that have none in the file; NULL:
                                                 no norm lacks them */
     size_t weight_bytes;                     /* bytes of all matrix rows that a token reads */
@@ -35181,9 +35197,9 @@ typedef struct specdec_model {
 /* Dimensions that shapes of tensors are checked against. Where one of a tensor's dimensions is 0, the layer has no such
    tensor. */
 enum {
-    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
+    SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
     SPECDEC__DIM_EXPERTS,
-    SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__DIM_X_GATE, /* of an expert: input, network, gate */
+    SPECDEC__DIM_EXPERT_INPUT, SPECDEC__DIM_EXPERT_FF, SPECDEC__DIM_EXPERT_GATE,
     SPECDEC__DIM_SHARED, SPECDEC__DIM_SHARED_GATE, /* 1: the layer has a shared expert; 1: with a router */
     SPECDEC__DIM_LATENT,
     SPECDEC__DIM_GATE,   /* rows of a feed-forward network's gate; 0: ungated */
@@ -35191,26 +35207,26 @@ enum {
     SPECDEC__DIM_READ,   /* columns of a layer's first matrices: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
     SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for layers; of the norm behind it */
-    SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a dense network */
+    SPECDEC__DIM_DENSE_BESIDE,  /* of norms in layers with experts and a dense network */
     SPECDEC__DIM_SCALE,  /* 1: the layer has an output scale */
     SPECDEC__DIM_STREAMS, SPECDEC__DIM_PREDICTIONS, SPECDEC__DIM_CORRECTIONS, SPECDEC__DIM_STREAM_NORMS,
     SPECDEC__DIM_LAUREL,
     SPECDEC__DIM_CONV, SPECDEC__DIM_CONV_BASE,
     SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* latent attention: */
     SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE, /* ranks, sizes of a head */
-    SPECDEC__DIM_OWN,    /* no dimension: 1: the layer has keys and values of its own */
+    SPECDEC__DIM_OWN_KEYS, /* no dimension: 1: the layer has keys and values of its own */
     /* of recurrent layers: */
     SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
     SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_SSM_HEADS, SPECDEC__DIM_SSM_NORMS, SPECDEC__DIM_SSM_NORM,
-    SPECDEC__DIM_QKV, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BOTH, SPECDEC__DIM_DELTA_NORM,
+    SPECDEC__DIM_QKV, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BETA_ALPHA, SPECDEC__DIM_DELTA_NORM,
     SPECDEC__DIM_INNER, SPECDEC__DIM_CHANNELS, SPECDEC__DIM_STATE_HEADS, SPECDEC__DIM_SSM_TAPS, SPECDEC__DIM_TAPS,
     SPECDEC__DIM_COUNT
 };
 
 /* What a tensor holds: one matrix, or one for each expert or head, one behind the other. */
-enum { SPECDEC__ALONE, SPECDEC__EACH_EXPERT, SPECDEC__EACH_HEAD };
+enum { SPECDEC__ONE_MATRIX, SPECDEC__EACH_EXPERT, SPECDEC__EACH_HEAD };
 
-/* The matrices of a layer: names of their tensors, also in a shared expert; dimensions; SPECDEC__ALONE, ... */
+/* The matrices of a layer: names of their tensors, also in a shared expert; dimensions; SPECDEC__ONE_MATRIX, ... */
 static const struct {
     const char *suffix, *shared;
     unsigned char rows, columns, each;
@@ -35218,45 +35234,45 @@ static const struct {
     {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ, 0},
     {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ, 0},
     {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ, 0},
-    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O, 0},
-    {"ffn_gate.weight", "ffn_gate_shexp.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E, 0},
-    {"ffn_up.weight", "ffn_up_shexp.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E, 0},
-    {"ffn_down.weight", "ffn_down_shexp.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF, 0},
-    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_X_GATE, SPECDEC__DIM_X, SPECDEC__EACH_EXPERT},
-    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_X_FF, SPECDEC__DIM_X, SPECDEC__EACH_EXPERT},
-    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__EACH_EXPERT},
-    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E, 0},
-    {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_E, 0},
-    {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_E, 0},
-    {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
-    {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_E, 0},
-    {"proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INPUT, 0},
-    {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_E, 0},
-    {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_E, 0},
-    {"laurel_r.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LAUREL, 0},
-    {"attn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
-    {"ffn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
-    {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
+    {"attn_output.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_O, 0},
+    {"ffn_gate.weight", "ffn_gate_shexp.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_up.weight", "ffn_up_shexp.weight", SPECDEC__DIM_FF, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_down.weight", "ffn_down_shexp.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_FF, 0},
+    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_EXPERT_GATE, SPECDEC__DIM_EXPERT_INPUT, SPECDEC__EACH_EXPERT},
+    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_EXPERT_FF, SPECDEC__DIM_EXPERT_INPUT, SPECDEC__EACH_EXPERT},
+    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_EXPERT_INPUT, SPECDEC__DIM_EXPERT_FF, SPECDEC__EACH_EXPERT},
+    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_latent_up.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_LATENT, 0},
+    {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_EMBEDDING, 0},
+    {"proj.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_INPUT, 0},
+    {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_EMBEDDING, 0},
+    {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_EMBEDDING, 0},
+    {"laurel_r.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_LAUREL, 0},
+    {"attn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_EMBEDDING, 0},
+    {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_EMBEDDING, 0},
     {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
-    {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
+    {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_EMBEDDING, 0},
     {"attn_k_b.weight", NULL, SPECDEC__DIM_RANK, SPECDEC__DIM_STILL, SPECDEC__EACH_HEAD},
     {"attn_v_b.weight", NULL, SPECDEC__DIM_LATENT_VALUE, SPECDEC__DIM_RANK, SPECDEC__EACH_HEAD},
-    {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E, 0},
-    {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT, 0},
-    {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E, 0},
-    {"ssm_out.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INNER, 0},
-    {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_E, 0},
-    {"attn_gate.weight", NULL, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_E, 0},
-    {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
-    {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
-    {"ssm_ba.weight", NULL, SPECDEC__DIM_BOTH, SPECDEC__DIM_E, 0}};
+    {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_EMBEDDING, 0},
+    {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_SHORT, 0},
+    {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_EMBEDDING, 0},
+    {"ssm_out.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_INNER, 0},
+    {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_EMBEDDING, 0},
+    {"attn_gate.weight", NULL, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_EMBEDDING, 0},
+    {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_EMBEDDING, 0},
+    {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_EMBEDDING, 0},
+    {"ssm_ba.weight", NULL, SPECDEC__DIM_BETA_ALPHA, SPECDEC__DIM_EMBEDDING, 0}};
 
 /* Fused tensors: one tensor with the rows of `count` matrices from `matrix` on, one below the other, and one with their
    biases, from `vector` on. They are read where the layer has no tensor of the first matrix's own name. */
 typedef struct specdec__fused {
     const char *weight, *bias;           /* names of the tensors; bias NULL: none */
     unsigned char matrix, vector, count; /* the first matrix and the first bias; how many of each */
-    unsigned char sized;                 /* 1: the name is also that of a single matrix: the tensor is fused if it has
+    unsigned char shares_name;           /* 1: the name is also that of a single matrix: the tensor is fused if it has
                                             the rows of all */
 } specdec__fused;
 
@@ -35267,7 +35283,7 @@ static const specdec__fused specdec__fused_table[] = {
     {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1}};
 
 /* Keys of the sizes of layers. high: the largest value; needed: 1: files must have the key; may_lack: 1: 0 stands for a
-   layer without such heads or network (the trait GAPS). */
+   layer without such heads or network (the trait ZERO_SIZES). */
 static const struct { const char *suffix; int high; unsigned char needed, may_lack; } specdec__list_table[] = {
     {".attention.head_count", 4096, 1, 1}, {".attention.head_count_kv", 4096, 0, 1},
     {".attention.key_length", 4096, 0, 0}, {".attention.value_length", 4096, 0, 0},
@@ -35282,58 +35298,61 @@ static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scal
 
 /* When a layer must have a vector: never, it is optional; always; or, IF_NAMED, if the architecture's NEEDS names it,
    and else the vector is not read. */
-enum { SPECDEC__IF_THERE, SPECDEC__ALWAYS, SPECDEC__IF_NAMED };
+enum { SPECDEC__OPTIONAL, SPECDEC__REQUIRED, SPECDEC__IF_NAMED };
 
-/* The vectors of a layer: names of their tensors, dimension, SPECDEC__IF_THERE, ..., and each = 1: one for each expert,
+/* The vectors of a layer: names of their tensors, dimension, SPECDEC__OPTIONAL, ..., and each = 1: one for each expert,
    one behind the other. */
 static const struct {
     const char *suffix;
     unsigned char size, wanted, each;
 } specdec__vector_table[SPECDEC__VECTORS] = {
-    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS, 0}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS, 0},
+    {"attn_norm.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__REQUIRED, 0},
+    {"ffn_norm.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__REQUIRED, 0},
     {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0, 0},
-    {"post_attention_norm.weight", SPECDEC__DIM_E, 0, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0, 0},
-    {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
+    {"post_attention_norm.weight", SPECDEC__DIM_EMBEDDING, 0, 0},
+    {"post_ffw_norm.weight", SPECDEC__DIM_EMBEDDING, 0, 0},
+    {"attn_norm_2.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__IF_NAMED, 0},
     {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0, 0},
-    {"attn_v.bias", SPECDEC__DIM_V, 0, 0}, {"attn_output.bias", SPECDEC__DIM_E, 0, 0},
+    {"attn_v.bias", SPECDEC__DIM_V, 0, 0}, {"attn_output.bias", SPECDEC__DIM_EMBEDDING, 0, 0},
     {"ffn_gate.bias", SPECDEC__DIM_GATE, 0, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0, 0},
-    {"ffn_down.bias", SPECDEC__DIM_E, 0, 0},
+    {"ffn_down.bias", SPECDEC__DIM_EMBEDDING, 0, 0},
     {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED, 0},
     {"ffn_gate_inp.bias", SPECDEC__DIM_EXPERTS, 0, 0}, {"exp_probs_b.bias", SPECDEC__DIM_EXPERTS, 0, 0},
-    {"ffn_gate_exps.bias", SPECDEC__DIM_X_GATE, 0, 1}, {"ffn_up_exps.bias", SPECDEC__DIM_X_FF, 0, 1},
-    {"ffn_down_exps.bias", SPECDEC__DIM_X, 0, 1},
-    {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0}, {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
-    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS, 0},
+    {"ffn_gate_exps.bias", SPECDEC__DIM_EXPERT_GATE, 0, 1}, {"ffn_up_exps.bias", SPECDEC__DIM_EXPERT_FF, 0, 1},
+    {"ffn_down_exps.bias", SPECDEC__DIM_EXPERT_INPUT, 0, 1},
+    {"ffn_norm", SPECDEC__DIM_EMBEDDING, SPECDEC__IF_NAMED, 0},
+    {"attn_norm.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__IF_NAMED, 0},
+    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__REQUIRED, 0},
     {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0, 0},
-    {"ffn_gate_inp.scale", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
-    {"pre_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
-    {"post_ffw_norm_1.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
-    {"post_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
-    {"attn_q_a_norm.weight", SPECDEC__DIM_LOW, SPECDEC__ALWAYS, 0},
-    {"attn_kv_a_norm.weight", SPECDEC__DIM_RANK, SPECDEC__ALWAYS, 0},
-    {"altup_router_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
-    {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__ALWAYS, 0},
-    {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__ALWAYS, 0},
-    {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
-    {"attn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
-    {"ffn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
-    {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
-    {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
-    {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
-    {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
-    {"ssm_a", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0}, {"ssm_d", SPECDEC__DIM_SSM_HEADS, SPECDEC__ALWAYS, 0},
-    {"ssm_norm.weight", SPECDEC__DIM_DELTA_NORM, SPECDEC__ALWAYS, 0},
+    {"ffn_gate_inp.scale", SPECDEC__DIM_DENSE_BESIDE, SPECDEC__REQUIRED, 0},
+    {"pre_ffw_norm_2.weight", SPECDEC__DIM_DENSE_BESIDE, SPECDEC__REQUIRED, 0},
+    {"post_ffw_norm_1.weight", SPECDEC__DIM_DENSE_BESIDE, SPECDEC__REQUIRED, 0},
+    {"post_ffw_norm_2.weight", SPECDEC__DIM_DENSE_BESIDE, SPECDEC__REQUIRED, 0},
+    {"attn_q_a_norm.weight", SPECDEC__DIM_LOW, SPECDEC__REQUIRED, 0},
+    {"attn_kv_a_norm.weight", SPECDEC__DIM_RANK, SPECDEC__REQUIRED, 0},
+    {"altup_router_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__REQUIRED, 0},
+    {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__REQUIRED, 0},
+    {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__REQUIRED, 0},
+    {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__REQUIRED, 0},
+    {"attn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__REQUIRED, 0},
+    {"ffn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__REQUIRED, 0},
+    {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__REQUIRED, 0},
+    {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__REQUIRED, 0},
+    {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__REQUIRED, 0},
+    {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__REQUIRED, 0},
+    {"ssm_a", SPECDEC__DIM_STATE_HEADS, SPECDEC__REQUIRED, 0}, {"ssm_d", SPECDEC__DIM_SSM_HEADS, SPECDEC__REQUIRED, 0},
+    {"ssm_norm.weight", SPECDEC__DIM_DELTA_NORM, SPECDEC__REQUIRED, 0},
     {"ssm_norm.weight", SPECDEC__DIM_SSM_NORMS, 0, 0}};
 
 /* Vectors that are matrices in files, with rows of the dimension `row`; turned: 1: they are transposed. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
     {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
-    {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_E, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_E, 0},
+    {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_EMBEDDING, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_EMBEDDING, 0},
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
 /* Matrices and vectors, as bits, that a layer lacks if it reads the keys of another layer. */
-static const unsigned specdec__of_keys[2] = {
+static const unsigned specdec__key_tensors[2] = {
     SPECDEC__BIT(SPECDEC__K) | SPECDEC__BIT(SPECDEC__V),
     SPECDEC__BIT(SPECDEC__K_NORM) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS)};
 
@@ -35344,7 +35363,7 @@ static const char *specdec__model_name(const specdec__model *m)
 }
 
 /* Sets the architecture of a model and its traits. */
-static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
+static void specdec__model_set_architecture(specdec__model *m, const specdec__architecture *a)
 {
     int i;
 
@@ -35361,20 +35380,20 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 }
 
 /* Whether the model is a mixture of experts. */
-SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
+SPECDEC__INLINE int specdec__model_has_experts(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
 /* Whether this rank has the first layers of a model, and so the embedding; whether it has the last layers. */
-SPECDEC__INLINE int specdec__model_begins(const specdec__model *m)
+SPECDEC__INLINE int specdec__model_has_first_layer(const specdec__model *m)
 {
-    return !SPECDEC__PIPE || !m->first || m->reads.count;
+    return !SPECDEC__PIPE || !m->first_layer || m->reads.count;
 }
-SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
+SPECDEC__INLINE int specdec__model_has_last_layer(const specdec__model *m)
 {
-    return !SPECDEC__PIPE || m->first + m->layers == m->all;
+    return !SPECDEC__PIPE || m->first_layer + m->layers == m->all_layers;
 }
 
 /* Returns what kind of draft model this is, such as "EAGLE-3"; NULL: it is not one, or not bound yet. */
-static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m)
+static SPECDEC__UNUSED const char *specdec__model_draft_kind(const specdec__model *m)
 {
     static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
 
@@ -35386,7 +35405,7 @@ static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m
 }
 
 /* Whether a model can decode on its own, so that it may be a target. */
-static int specdec__model_writes(const specdec__model *m)
+static int specdec__model_can_decode(const specdec__model *m)
 {
     return m->architecture && !m->trait[SPECDEC__READS_STATES] && !m->reads.count;
 }
@@ -35472,7 +35491,8 @@ static specdec_result specdec__part_path(const char *path, int i, int count, cha
 
 /* Reads how many parts a model has (1: it is in one file), and the number of this part, counted from 0. Errors:
    FORMAT. */
-static specdec_result specdec__part_number(const specdec__gguf *part, int *number, int *count, specdec_error *error)
+static specdec_result specdec__part_read_number(const specdec__gguf *part, int *number, int *count,
+                                                specdec_error *error)
 {
     int64_t no = 0, files = 1;
     specdec_result result = specdec__gguf_get_integer(part, "split.count", 0, 0, 65535, &files, error);
@@ -35497,7 +35517,7 @@ static specdec_result specdec__part_check(specdec__model *m, const char *path, i
         return result;
     result = specdec__gguf_open(&part, file, error);
     if (!result)
-        result = specdec__part_number(&part, &number, &files, error);
+        result = specdec__part_read_number(&part, &number, &files, error);
     if (!result && (number != i || files != count))
         result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "part %d of %d, by its keys; by its name, %d of %d",
                                number + 1, files, i + 1, count);
@@ -35513,7 +35533,7 @@ static specdec_result specdec__part_check(specdec__model *m, const char *path, i
 }
 
 /* Refuses a tensor that two parts have; each part was checked alone before. Errors: FORMAT. */
-static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__model *m, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const specdec__model *m, specdec_error *error)
 {
     const unsigned char *origin = m->gguf.file.data;
     specdec__gguf_order order;
@@ -35527,18 +35547,18 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
         part = m->gguf;
         i = 0;
         do
-            specdec__gguf_sort(&part, origin, SPECDEC__GGUF_NAMES, number, at, &order);
+            specdec__gguf_sort(&part, origin, SPECDEC__GGUF_BY_NAME, number, at, &order);
         while (specdec__part_next(m, i++, &part));
         for (i = 0; i < order.count; i++) {
             specdec_result result = at && number == order.number[i]
-                                        ? specdec__gguf_check_twice(SPECDEC__GGUF_NAMES, origin + at,
-                                                                    origin + order.at[i], error)
+                                        ? specdec__gguf_check_duplicate(SPECDEC__GGUF_BY_NAME, origin + at,
+                                                                        origin + order.record[i], error)
                                         : SPECDEC_OK;
 
             if (result)
                 return result;
             number = order.number[i];
-            at = order.at[i];
+            at = order.record[i];
         }
     } while (order.count == SPECDEC__GGUF_SORTED);
     return SPECDEC_OK;
@@ -35546,8 +35566,8 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
 
 /* Maps the parts of a model one behind the other at `room`, or, with mapped = 0, reads them into this memory. Errors:
    FILE, FORMAT. */
-static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room,
-                                                             int mapped, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, const char *path, unsigned char *room,
+                                                            int mapped, specdec_error *error)
 {
     char name[SPECDEC__PART_PATH];
     specdec__gguf part;
@@ -35606,7 +35626,7 @@ typedef struct specdec__model_reader {
 } specdec__model_reader;
 
 /* Returns a reader of a model's metadata keys. */
-static specdec__model_reader specdec__model_read(const specdec__model *model, specdec_error *error)
+static specdec__model_reader specdec__model_read_keys(const specdec__model *model, specdec_error *error)
 {
     specdec__model_reader reader;
 
@@ -35618,7 +35638,7 @@ static specdec__model_reader specdec__model_read(const specdec__model *model, sp
 
 /* Reads a count in [low, high]; the key is optional if fallback >= 0. A list with a number for each layer is read if
    all numbers are equal. Returns `low` after a failure. */
-static int specdec__model_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
+static int specdec__model_read_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
 {
     char key[96];
     int64_t value = fallback;
@@ -35632,7 +35652,7 @@ static int specdec__model_count(specdec__model_reader *r, const char *suffix, in
 }
 
 /* Reads a float; returns `fallback` if the key is absent. */
-static float specdec__model_float(specdec__model_reader *r, const char *suffix, float fallback)
+static float specdec__model_read_float(specdec__model_reader *r, const char *suffix, float fallback)
 {
     char key[96];
 
@@ -35643,7 +35663,7 @@ static float specdec__model_float(specdec__model_reader *r, const char *suffix, 
 }
 
 /* Reads a float whose key is required. */
-static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
+static float specdec__model_required_float(specdec__model_reader *r, const char *suffix)
 {
     specdec__gguf_value unused;
     char key[96];
@@ -35651,17 +35671,18 @@ static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
     specdec__model_key(r->model, suffix, key, sizeof key);
     if (!r->result && !specdec__gguf_find(&r->model->gguf, key, &unused))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
-    return specdec__model_float(r, suffix, 1);
+    return specdec__model_read_float(r, suffix, 1);
 }
 
 /* Reads the base of RoPE: the key of llama.cpp, or that of Ollama; else the trait ROPE_BASE, if the architecture has
    it. */
-static float specdec__model_base(specdec__model_reader *r)
+static float specdec__model_read_rope_base(specdec__model_reader *r)
 {
     const float unsaid = (float)r->model->trait[SPECDEC__ROPE_BASE];
-    const float base = specdec__model_float(r, ".rope.global.freq_base", unsaid);
+    const float base = specdec__model_read_float(r, ".rope.global.freq_base", unsaid);
 
-    return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
+    return base > 0 ? specdec__model_read_float(r, ".rope.freq_base", base)
+                    : specdec__model_required_float(r, ".rope.freq_base");
 }
 
 /* Reads the key of a size of layers, a number or a list with one number for each block, and checks its values. needed:
@@ -35669,7 +35690,7 @@ static float specdec__model_base(specdec__model_reader *r)
 static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m, int list, int needed)
 {
     specdec__gguf_value *v = &m->list[list];
-    const int low = specdec__list_table[list].may_lack && m->trait[SPECDEC__GAPS] ? 0 : 1;
+    const int low = specdec__list_table[list].may_lack && m->trait[SPECDEC__ZERO_SIZES] ? 0 : 1;
     int64_t value = 0;
     char key[96];
     uint64_t i;
@@ -35693,7 +35714,7 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
 }
 
 /* Returns a size of a layer; `fallback` if the file has no key for it. */
-static int specdec__model_listed(const specdec__model *m, int list, int index, int fallback)
+static int specdec__model_layer_size(const specdec__model *m, int list, int index, int fallback)
 {
     const specdec__gguf_value *v = &m->list[list];
     int64_t value = fallback;
@@ -35705,44 +35726,46 @@ static int specdec__model_listed(const specdec__model *m, int list, int index, i
 }
 
 /* Reads the width of the shared expert of a mixture, if it has one. */
-static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
+static void specdec__model_read_shared_expert(specdec__model_reader *r, specdec__model *m)
 {
-    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_count(r, ".expert_shared_count", 0, 1024, 0);
-    const int said = specdec__model_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
+    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_read_count(r, ".expert_shared_count", 0, 1024, 0);
+    const int said = specdec__model_read_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
 
     m->shared_ff = said ? m->trait[SPECDEC__SHARED_EACH] ? said * count : said : count * m->expert_ff;
     if (!m->shared_ff && m->trait[SPECDEC__SHARED_GATE])
-        m->shared_ff = specdec__model_listed(m, SPECDEC__LIST_FF, 0, 0);
+        m->shared_ff = specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, 0);
     if (!r->result && m->shared_ff > most)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
 }
 
 /* Reads how a token's experts are chosen and weighted. */
-static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
+static void specdec__model_read_router(specdec__model_reader *r, specdec__model *m)
 {
-    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_count(r, ".expert_gating_func", 0, 3, 0);
+    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_read_count(r, ".expert_gating_func", 0, 3,
+                                                                                         0);
 
-    m->sigmoid = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
-    m->normed = specdec__model_count(r, ".expert_weights_norm", 0, 1, kind == 3 || (usual & SPECDEC__NORMED));
-    m->expert_scale = specdec__model_float(r, ".expert_weights_scale", 1);
+    m->sigmoid_experts = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
+    m->normed_experts = specdec__model_read_count(r, ".expert_weights_norm", 0, 1,
+                                                  kind == 3 || (usual & SPECDEC__NORMED));
+    m->expert_scale = specdec__model_read_float(r, ".expert_weights_scale", 1);
     m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
-    m->groups = specdec__model_count(r, ".expert_group_count", 1,
+    m->groups = specdec__model_read_count(r, ".expert_group_count", 1,
                                       specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), 1);
-    m->groups_chosen = specdec__model_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
+    m->groups_chosen = specdec__model_read_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
     if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
-    if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen))
+    if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen_experts))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT,
                                   "%d of %d groups of experts, %d experts in all, of which %d are chosen",
-                                  m->groups_chosen, m->groups, m->experts, m->chosen);
+                                  m->groups_chosen, m->groups, m->experts, m->chosen_experts);
 }
 
 /* Reads the sizes of a mixture of experts. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_experts(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
 
-    m->experts = specdec__model_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
+    m->experts = specdec__model_read_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
         return r.result;
     if (!SPECDEC__EXPERTS)
@@ -35751,18 +35774,18 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
-    m->chosen = specdec__model_count(&r, ".expert_used_count", 1, specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN),
-                                     -1);
-    m->expert_ff = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
-                                        specdec__model_listed(m, SPECDEC__LIST_FF, 0, -1));
-    m->leading = specdec__model_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
-    m->every = specdec__model_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
-    m->latent = specdec__model_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
+    m->chosen_experts = specdec__model_read_count(&r, ".expert_used_count", 1,
+                                                  specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), -1);
+    m->expert_ff = specdec__model_read_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
+                                             specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, -1));
+    m->leading_dense = specdec__model_read_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
+    m->expert_interval = specdec__model_read_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
+    m->latent = specdec__model_read_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
     if (!r.result && (m->expert_ff < 1 || m->expert_ff % 16 || m->embedding % 16 || m->latent % 16))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
                              m->expert_ff, m->latent ? m->latent : m->embedding);
-    specdec__model_shared(&r, m);
-    specdec__model_router(&r, m);
+    specdec__model_read_shared_expert(&r, m);
+    specdec__model_read_router(&r, m);
     return r.result;
 }
 
@@ -35771,80 +35794,81 @@ static void specdec__model_read_latent(specdec__model_reader *r, specdec__model 
 {
     specdec__latent *latent = &m->latent_attention;
 
-    latent->rank = specdec__model_count(r, ".attention.kv_lora_rank", 1, 1024, -1);
-    latent->query_rank = specdec__model_count(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
-    latent->key_dim = specdec__model_count(r, ".attention.key_length_mla", 1, 4096, -1);
-    latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
+    latent->rank = specdec__model_read_count(r, ".attention.kv_lora_rank", 1, 1024, -1);
+    latent->query_rank = specdec__model_read_count(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
+    latent->key_dim = specdec__model_read_count(r, ".attention.key_length_mla", 1, 4096, -1);
+    latent->value_dim = specdec__model_read_count(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
 /* Reads the sizes of a model that drafts blocks in one pass, and whether a row of a block attends to later rows. */
 static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
 {
     static const char mask[] = "tokenizer.ggml.mask_token_id";
-    specdec__block *b = &m->block;
+    specdec__block_model *b = &m->block;
     int64_t token = -1;
 
-    b->size = specdec__model_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
-    b->first = !specdec__model_count(r, ".sample_from_anchor", 0, 1, 0);
-    b->taps = specdec__model_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
-    b->group = specdec__model_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
-    b->candidates = specdec__model_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
-    if (specdec__model_count(r, ".attention.causal", 0, 1, 0))
-        m->trait[SPECDEC__SIGHT] = SPECDEC__SEES_ANCESTORS;
+    b->size = specdec__model_read_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
+    b->draft_row = !specdec__model_read_count(r, ".sample_from_anchor", 0, 1, 0);
+    b->taps = specdec__model_read_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
+    b->group_size = specdec__model_read_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
+    b->candidates = specdec__model_read_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
+    if (specdec__model_read_count(r, ".attention.causal", 0, 1, 0))
+        m->trait[SPECDEC__VISIBLE_KEYS] = SPECDEC__SEES_ANCESTORS;
     if (!r->result)
         r->result = specdec__gguf_get_integer(&m->gguf, mask, 0, 0, 1 << 24, &token, r->error);
     if (!r->result && token < 0)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", mask);
-    if (!r->result && m->embedding % b->group)
-        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "conv_group_size %d of %d dimensions", b->group,
+    if (!r->result && m->embedding % b->group_size)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "conv_group_size %d of %d dimensions", b->group_size,
                                   m->embedding);
-    b->mask = (int32_t)token;
+    b->mask_token = (int32_t)token;
 }
 
 /* Reads the sizes of a model that are the same for all layers, and the keys of those that may differ. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     int i;
 
-    m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
+    m->layers = specdec__model_read_count(&r, ".block_count", 1, 1 << 20, -1);
     if (!m->trait[SPECDEC__READS_STATES]) /* all of its blocks do */
-        m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+        m->nextn = specdec__model_read_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
-    m->all = m->layers -= m->nextn;
+    m->all_layers = m->layers -= m->nextn;
     if (m->trait[SPECDEC__SHARES_KEYS])
-        m->sharing = specdec__model_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
+        m->sharing_layers = specdec__model_read_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
     if (m->trait[SPECDEC__LAYER_INPUTS])
-        m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
-    m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
+        m->inputs.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
+    m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, most, -1);
     if (m->trait[SPECDEC__ALTUP]) {
-        m->streams.count = specdec__model_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
-                                                m->trait[SPECDEC__ALTUP]);
-        specdec__model_count(&r, ".altup.active_idx", 0, 0, 0);
+        m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
+                                                     m->trait[SPECDEC__ALTUP]);
+        specdec__model_read_count(&r, ".altup.active_idx", 0, 0, 0);
     }
-    m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
+    m->context = specdec__model_read_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
         specdec__model_read_block(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
-    m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
+    m->epsilon = specdec__model_required_float(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
                                                                         : ".attention.layer_norm_rms_epsilon");
     if (r.result)
         return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
-    return specdec__model_experts(m, error);
+    return specdec__model_read_experts(m, error);
 }
 
 /* Reads the four parameters of a layer's xIELU. Their keys have no architecture in them; each is one float, or a list
    with a float for each block. Errors: FORMAT. */
-static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
+static specdec_result specdec__model_read_activation(const specdec__model *m, int index, float *shape,
+                                                     specdec_error *error)
 {
     static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
     specdec__gguf_value v;
@@ -35855,9 +35879,9 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
         if (v.type != SPECDEC_GGUF_F32)
             return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
-        if (v.is_array && v.count != (uint64_t)(m->all + m->nextn))
+        if (v.is_array && v.count != (uint64_t)(m->all_layers + m->nextn))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
-                                 (unsigned long long)v.count, m->all + m->nextn);
+                                 (unsigned long long)v.count, m->all_layers + m->nextn);
         shape[i] = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
         if (!(shape[i] >= -100 && shape[i] <= 100))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", keys[i]);
@@ -35870,10 +35894,10 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
 
 /* Reads the sparsity of a layer's gates: one float, or a list with a float for each block; -100 or less (such as minus
    infinity) stands for gates that are not sparse. Errors: FORMAT. */
-static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
-                                              specdec_error *error)
+static specdec_result specdec__model_read_sparsity(const specdec__model *m, int index, float *sparsity,
+                                                   specdec_error *error)
 {
-    const int blocks = m->all + m->nextn;
+    const int blocks = m->all_layers + m->nextn;
     specdec__gguf_value v;
     char key[96];
 
@@ -35895,67 +35919,67 @@ static specdec_result specdec__model_sparsity(const specdec__model *m, int index
 
 /* Reads which layers are alternate ones, with a window, if the file has a key for it: a list marks them, or a number n:
    all but the last of every n layers (0: all). Errors: FORMAT. */
-static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_error *error)
 {
     int64_t value;
     char key[96];
 
     specdec__model_key(m, ".attention.sliding_window_pattern", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &m->pattern))
+    if (!specdec__gguf_find(&m->gguf, key, &m->alternates))
         return SPECDEC_OK;
-    if (m->pattern.is_array && m->pattern.count != (uint64_t)(m->layers + m->nextn))
+    if (m->alternates.is_array && m->alternates.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
-                             (unsigned long long)m->pattern.count, m->layers + m->nextn);
-    if (!specdec__gguf_integer(m->pattern.type, m->pattern.items, &value))
-        return specdec__gguf_wrong_type(key, "an ", "integer", &m->pattern, error);
-    return m->pattern.is_array || value >= 0
+                             (unsigned long long)m->alternates.count, m->layers + m->nextn);
+    if (!specdec__gguf_integer(m->alternates.type, m->alternates.items, &value))
+        return specdec__gguf_wrong_type(key, "an ", "integer", &m->alternates, error);
+    return m->alternates.is_array || value >= 0
                ? SPECDEC_OK
                : specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
 /* Whether a layer is an alternate one, by the file's list or number, or else by the architecture's traits. */
-static int specdec__model_other(const specdec__model *m, int index)
+static int specdec__model_layer_alternates(const specdec__model *m, int index)
 {
-    const specdec__gguf_value *p = &m->pattern;
+    const specdec__gguf_value *p = &m->alternates;
     int64_t value = 0;
 
     if (!p->items)
-        return (int)(m->trait[SPECDEC__OTHERS] >> index % m->trait[SPECDEC__PERIOD] & 1);
+        return (int)(m->trait[SPECDEC__ALTERNATES] >> index % m->trait[SPECDEC__PERIOD] & 1);
     specdec__gguf_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
                           &value);
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
 /* Whether a layer of these sizes is recurrent. */
-static int specdec__model_recurs(const specdec__model *m, int index, const specdec__shape *s)
+static int specdec__model_layer_is_recurrent(const specdec__model *m, int index, const specdec__shape *s)
 {
     const specdec__gguf_value *list = &m->recurrent;
     int64_t value = 0;
 
-    if (!specdec__mixing_is(&m->mixing) ||
-        index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+    if (!specdec__mixing_exists(&m->mixing) ||
+        index >= (m->all_layers ? m->all_layers : m->layers)) /* blocks that only predict have attention */
         return 0;
-    if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
         return 1;
-    if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
+    if (m->trait[SPECDEC__RECURS] != SPECDEC__RECURS_AS_LISTED)
         return !s->kv_heads &&
-               (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || (!s->feed_forward && !s->experts));
+               (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_WITHOUT_ATTENTION || (!s->feed_forward && !s->experts));
     if (!list->items)
-        return (index + 1) % m->interval != 0;
+        return (index + 1) % m->attention_interval != 0;
     specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
     return value != 0;
 }
 
 /* Reads which layers are recurrent: a list, or an interval of layers with attention. Errors: FORMAT. */
-static specdec_result specdec__model_recurrent(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     int64_t value;
     char key[96];
 
     specdec__model_key(m, ".attention.recurrent_layers", key, sizeof key);
     if (!specdec__gguf_find(&m->gguf, key, &m->recurrent)) {
-        m->interval = specdec__model_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
+        m->attention_interval = specdec__model_read_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
         return r.result;
     }
     if (!m->recurrent.is_array || m->recurrent.count != (uint64_t)(m->layers + m->nextn))
@@ -35977,9 +36001,9 @@ static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int 
     if (x->heads && (x->groups < 1 || x->heads % x->groups))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads of a state cannot share %d keys", x->heads,
                              x->groups);
-    if (wide > most || x->channels > most || x->row > most || x->channels < 1 || x->inner < 1)
+    if (wide > most || x->channels > most || x->input_width > most || x->channels < 1 || x->output_width < 1)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "recurrent layers are too wide");
-    if (x->channels % 16 || x->values % 16 || x->rows % 16 || x->inner / specdec__max_int(x->groups, 1) % 16)
+    if (x->channels % 16 || x->values % 16 || x->rows % 16 || x->output_width / specdec__max_int(x->groups, 1) % 16)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "states of %d channels, %d x %d, %d groups: some are no multiple of 16", x->channels,
                              x->rows, x->values, x->groups);
@@ -35987,10 +36011,10 @@ static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int 
 }
 
 /* Reads the sizes of recurrent layers, if the architecture has any. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     specdec__mixing *x = &m->mixing;
     int inner, wide;
 
@@ -36001,83 +36025,85 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "recurrent layers, which %s has, are left out of this build by SPECDEC_NO_RECURRENT",
                              m->architecture->name);
-    if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_AS_LISTED &&
+        (r.result = specdec__model_read_recurrent_layers(m, error)) != SPECDEC_OK)
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
-        x->taps = specdec__model_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
-        x->channels = x->kept = x->inner = m->embedding;
-        x->row = 3 * m->embedding;
-        return r.result ? r.result : specdec__model_check_mixing(x, x->row, error);
+        x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
+        x->channels = x->kept = x->output_width = m->embedding;
+        x->input_width = 3 * m->embedding;
+        return r.result ? r.result : specdec__model_check_mixing(x, x->input_width, error);
     }
-    x->taps = specdec__model_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
-    x->rows = specdec__model_count(&r, ".ssm.state_size", 1, most, -1);
-    x->groups = specdec__model_count(&r, ".ssm.group_count", 0, most, -1);
-    x->heads = specdec__model_count(&r, ".ssm.time_step_rank", 1, most, -1);
-    inner = specdec__model_count(&r, ".ssm.inner_size", 1, most, -1);
+    x->taps = specdec__model_read_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
+    x->rows = specdec__model_read_count(&r, ".ssm.state_size", 1, most, -1);
+    x->groups = specdec__model_read_count(&r, ".ssm.group_count", 0, most, -1);
+    x->heads = specdec__model_read_count(&r, ".ssm.time_step_rank", 1, most, -1);
+    inner = specdec__model_read_count(&r, ".ssm.inner_size", 1, most, -1);
     if (r.result)
         return r.result;
     if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
                              x->rows);
-    x->inner = x->inputs = inner;
+    x->output_width = x->first_kept = inner;
     x->values = inner / x->heads;
     wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
     if (wide > most)
         return specdec__model_check_mixing(x, wide, error);
     x->channels = inner + wide;
-    x->query = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
-    x->key = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
-    x->value = x->kind == SPECDEC__DELTA ? wide : 0;
-    x->cycles = m->trait[SPECDEC__CYCLES];
-    x->paired = x->kind == SPECDEC__DELTA && !x->cycles;
+    x->query_channel = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
+    x->key_channel = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
+    x->value_channel = x->kind == SPECDEC__DELTA ? wide : 0;
+    x->keys_by_modulo = m->trait[SPECDEC__KEYS_BY_MODULO];
+    x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
     x->kept = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
-    x->row = inner + x->kept;
+    x->input_width = inner + x->kept;
     return specdec__model_check_mixing(x, wide, error);
 }
 
 /* Whether a layer has a sliding window. */
-static int specdec__model_windowed(const specdec__model *m, int index)
+static int specdec__model_layer_has_window(const specdec__model *m, int index)
 {
-    return specdec__model_other(m, index) && m->window;
+    return specdec__model_layer_alternates(m, index) && m->window;
 }
 
-/* Returns the sizes of a layer, unchecked: see specdec__model_layers. Layers with a window may have keys of their own
-   (..._swa). */
+/* Returns the sizes of a layer, unchecked: see specdec__model_check_layers. Layers with a window may have keys of their
+   own (..._swa). */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
-    const int other = specdec__model_other(m, index), windowed = specdec__model_windowed(m, index);
+    const int other = specdec__model_layer_alternates(m, index), windowed = specdec__model_layer_has_window(m, index);
     specdec__shape s;
     int i;
 
-    s.keys_of = -1;
+    s.key_layer = -1;
     s.span = windowed ? SPECDEC__WINDOW : SPECDEC__WHOLE;
-    s.rope = other != m->trait[SPECDEC__REST_TURNS] && m->trait[SPECDEC__OTHER_BASE] != 0 &&
+    s.rope = other != m->trait[SPECDEC__BASE_OF_REGULAR] && m->trait[SPECDEC__ALTERNATE_BASE] != 0 &&
                      (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
-                 ? SPECDEC__ROPE_OTHER
+                 ? SPECDEC__ROPE_ALTERNATE
                  : SPECDEC__ROPE;
-    s.heads = specdec__model_listed(m, SPECDEC__LIST_HEADS, index, 0);
-    s.kv_heads = specdec__model_listed(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
-    s.key_dim = specdec__model_listed(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
-    s.key_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
-    s.value_dim = specdec__model_listed(m, SPECDEC__LIST_VALUE, index, s.key_dim);
-    s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
-    s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
-    s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 &&
-                        specdec__model_listed(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+    s.heads = specdec__model_layer_size(m, SPECDEC__LIST_HEADS, index, 0);
+    s.kv_heads = specdec__model_layer_size(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
+    s.key_dim = specdec__model_layer_size(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
+    s.key_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
+    s.value_dim = specdec__model_layer_size(m, SPECDEC__LIST_VALUE, index, s.key_dim);
+    s.value_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
+    s.rope_dim = specdec__model_layer_size(m, SPECDEC__LIST_ROPE, index, s.key_dim);
+    s.rope_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
+    s.experts = m->experts && index >= m->leading_dense && (index + 1) % m->expert_interval == 0 &&
+                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
                     ? m->experts
                     : 0;
-    s.shared = s.experts > 0 && !m->trait[SPECDEC__BOTH];
-    s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
+    s.shared = s.experts > 0 && !m->trait[SPECDEC__DENSE_BESIDE_EXPERTS];
+    s.feed_forward = s.shared ? m->shared_ff : specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
-    s.recurrent = specdec__model_recurs(m, index, &s);
-    if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
+    s.recurrent = specdec__model_layer_is_recurrent(m, index, &s);
+    if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_AS_LISTED)
         s.heads = s.kv_heads = 0;
-    if (m->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
-        s.keys_of = 0;
-    for (i = m->all - m->sharing; index >= m->all - m->sharing && s.keys_of < 0 && i-- > 0;)
-        if (specdec__model_windowed(m, i) == windowed)
-            s.keys_of = i;
+    if (m->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW)
+        s.key_layer = 0;
+    for (i = m->all_layers - m->sharing_layers; index >= m->all_layers - m->sharing_layers && s.key_layer < 0 &&
+         i-- > 0;)
+        if (specdec__model_layer_has_window(m, i) == windowed)
+            s.key_layer = i;
     return s;
 }
 
@@ -36087,17 +36113,17 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
 {
     specdec__shape other;
 
-    if (index < m->all - m->sharing)
+    if (index < m->all_layers - m->sharing_layers)
         return SPECDEC_OK;
-    if (s->keys_of < 0)
+    if (s->key_layer < 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
-                             "shared_kv_layers %d of %d: no layer before these sees as much as layer %d", m->sharing,
-                             m->all, index);
-    other = specdec__model_layer_shape(m, s->keys_of);
+                             "shared_kv_layers %d of %d: no layer before these sees as much as layer %d",
+                             m->sharing_layers, m->all_layers, index);
+    other = specdec__model_layer_shape(m, s->key_layer);
     if (other.kv_heads != s->kv_heads || other.key_dim != s->key_dim || other.value_dim != s->value_dim)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "layer %d shares %d heads of %d keys and %d values, which layer %d does not have", index,
-                             s->kv_heads, s->key_dim, s->value_dim, s->keys_of);
+                             s->kv_heads, s->key_dim, s->value_dim, s->key_layer);
     return SPECDEC_OK;
 }
 
@@ -36151,12 +36177,12 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
 }
 
 /* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_layers(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_check_layers(specdec__model *m, specdec_error *error)
 {
     specdec_result result;
     int i, any = 0;
 
-    for (i = m->first; i < m->first + m->layers; i++) {
+    for (i = m->first_layer; i < m->first_layer + m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
         if (!s.shared && !m->list[SPECDEC__LIST_FF].items)
@@ -36188,16 +36214,16 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
 
 /* Refuses a file with a key that asks for what the engine cannot do: attention to later tokens, or other sizes for
    layers with a window in a model without a window. Errors: UNSUPPORTED. */
-static specdec_result specdec__model_demands(const specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_refuse_demands(const specdec__model *m, specdec_error *error)
 {
     const struct { const char *suffix; int done; } key[] = {
         {".attention.causal", 1}, {".attention.key_length_swa", m->head_dim},
         {".attention.value_length_swa", m->head_dim}, {".rope.dimension_count_swa", m->rope_dim[SPECDEC__ROPE]}};
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     int i;
 
     for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
-        const int asked = specdec__model_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
+        const int asked = specdec__model_read_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)", specdec__model_name(m),
@@ -36208,19 +36234,19 @@ static specdec_result specdec__model_demands(const specdec__model *m, specdec_er
 
 /* Reads scales, soft caps and the window: the file's, or else those of the architecture's traits. A scale of 0 in the
    file counts as absent. Errors: FORMAT. */
-static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     int i, window = m->trait[SPECDEC__WINDOW_KEYS];
 
     for (i = 0; i < SPECDEC__FACTS; i++) {
-        const float value = specdec__model_float(&r, specdec__fact_table[i], 0);
+        const float value = specdec__model_read_float(&r, specdec__fact_table[i], 0);
 
         if (r.result)
             return r.result;
         if (!(value >= 0 && value < 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", specdec__fact_table[i] + 1);
-        if (!(value > 0) && m->trait[SPECDEC__MUST_SAY] >> i & 1)
+        if (!(value > 0) && m->trait[SPECDEC__REQUIRED_FACTS] >> i & 1)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
         if (i == SPECDEC__LOGIT_SCALE && !m->trait[SPECDEC__LOGITS_TIMES])
@@ -36235,9 +36261,9 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     }
     if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
+    window = specdec__model_read_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
-    return r.result ? r.result : specdec__model_pattern(m, error);
+    return r.result ? r.result : specdec__model_read_alternates(m, error);
 }
 
 SPECDEC__FOR_SPEED
@@ -36252,7 +36278,7 @@ SPECDEC__FOR_SIZE
 static float specdec__model_query_scale(const specdec__model *m, const specdec__shape *shape)
 {
     const specdec__latent *latent = &m->latent_attention;
-    const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
+    const int wide = m->all_layers == m->trait[SPECDEC__WIDE_QUERIES];
     float scale = m->fact[SPECDEC__QUERY_SCALE];
 
     if (m->trait[SPECDEC__UNSCALED] && !(scale > 0))
@@ -36275,9 +36301,9 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
 }
 
 /* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
-static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
-                                          specdec__gguf_tensor *out,
-                                          int *found, specdec_error *error)
+static specdec_result specdec__model_find_required(const specdec__model *m, const char *name, int required,
+                                                   specdec__gguf_tensor *out,
+                                                   int *found, specdec_error *error)
 {
     *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
@@ -36299,7 +36325,7 @@ static specdec_result specdec__model_fail_type(const char *name, uint32_t type, 
 
 /* Replaces the ending of a tensor name, as "X.weight" by "X.scale". Returns 0 if the name has another ending, or `out`
    is too small. */
-static int specdec__model_renamed(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
+static int specdec__model_replace_ending(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
 {
     specdec__writer w = specdec__writer_to(out, size);
     const size_t end = strlen(from);
@@ -36324,10 +36350,11 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
     int i;
 
     out->scales = NULL;
-    if (m->trait[SPECDEC__BOTH] && specdec__model_renamed(weight, router, "", scale, sizeof scale))
+    if (m->trait[SPECDEC__DENSE_BESIDE_EXPERTS] && specdec__model_replace_ending(weight, router, "", scale,
+                                                                                 sizeof scale))
         return SPECDEC_OK; /* "X.scale" is the weight of a norm */
     out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
-    if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
+    if (!specdec__model_replace_ending(weight, ".weight", ".scale", scale, sizeof scale) ||
         !specdec__model_find_tensor(m, scale, &t))
         return SPECDEC_OK;
     if (t.type != SPECDEC__TYPE_F32 || t.shape[0] != (uint64_t)count || t.shape[1] != 1 || t.shape[2] != 1 ||
@@ -36352,7 +36379,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
                                               specdec__matrix *out, int *found, specdec_error *error)
 {
     specdec__gguf_tensor t;
-    specdec_result result = specdec__model_find(m, name, required, &t, found, error);
+    specdec_result result = specdec__model_find_required(m, name, required, &t, found, error);
 
     if (result || !*found)
         return result;
@@ -36377,7 +36404,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->tiles = NULL;
     out->bounds = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
-    out->run = out->apart = 0;
+    out->run_tiles = out->run_stride = 0;
     return specdec__model_scales(m, name, count, out, error);
 }
 
@@ -36400,7 +36427,7 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     const specdec__quant_type *type;
     float *values;
     int found;
-    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_find_required(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -36444,15 +36471,15 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
 
 /* Copies a vector of exactly `size` values that the file has as a matrix with rows of `row` values; turned: 1: column
    by column. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_folded(const specdec__model *m, const char *name, int size, int row, int turned,
-                                            int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+static specdec_result specdec__model_folded_vector(const specdec__model *m, const char *name, int size, int row,
+                                                   int turned, int required, specdec__arena *arena, const float **out,
+                                                   specdec_error *error)
 {
     const specdec__quant_type *type;
     specdec__gguf_tensor t;
     float *values, one;
     int found, i, to;
-    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_find_required(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -36502,9 +36529,9 @@ SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
     return matrix->row_bytes * SPECDEC__QUANT_ROWS;
 }
 /* Returns the address of tile t of a matrix in the file. */
-SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *matrix, int t)
+SPECDEC__INLINE const unsigned char *specdec__matrix_tile_in_file(const specdec__matrix *matrix, int t)
 {
-    const int place = matrix->run ? t / matrix->run * matrix->apart + t % matrix->run : t;
+    const int place = matrix->run_tiles ? t / matrix->run_tiles * matrix->run_stride + t % matrix->run_tiles : t;
 
     return matrix->file + (size_t)place * specdec__matrix_tile_bytes(matrix);
 }
@@ -36532,14 +36559,14 @@ static void specdec__model_count_weights(specdec__model *m, const specdec__matri
 }
 
 /* The tensor that holds a matrix or vector of a layer: a tensor of its own, or a fused one. */
-typedef struct specdec__holder {
+typedef struct specdec__tensor_holder {
     const char *suffix;
-    int all, first; /* rows of the tensor; the first of them that is this matrix's or vector's own */
-} specdec__holder;
+    int rows, first_row; /* rows of the tensor; the first of them that is this matrix's or vector's own */
+} specdec__tensor_holder;
 
 /* Returns the tensor name, without "blk.N.", of matrix i (vectors = 0) or vector i (vectors = 1) of a layer, where it
    has a tensor of its own. size: the layer's dimensions. */
-static const char *specdec__model_own(const specdec__model *m, int vectors, int i, const int *size)
+static const char *specdec__model_own_suffix(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
         return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
@@ -36550,66 +36577,68 @@ static const char *specdec__model_own(const specdec__model *m, int vectors, int 
 }
 
 /* Returns the rows of matrix i, or the size of vector i, in a layer of these dimensions. */
-static int specdec__model_rows(int vectors, int i, const int *size)
+static int specdec__model_tensor_rows(int vectors, int i, const int *size)
 {
     return size[vectors ? specdec__vector_table[i].size : specdec__matrix_table[i].rows];
 }
 
 /* Whether a layer of these dimensions has a matrix i, or vector i, at all. */
-static int specdec__model_takes(int vectors, int i, const int *size)
+static int specdec__model_has_dimensions(int vectors, int i, const int *size)
 {
-    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
-           (size[SPECDEC__DIM_OWN] || !SPECDEC__HAS_BIT(specdec__of_keys[vectors], i));
+    return specdec__model_tensor_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
+           (size[SPECDEC__DIM_OWN_KEYS] || !SPECDEC__HAS_BIT(specdec__key_tensors[vectors], i));
 }
 
 /* Whether the file has a tensor of a layer with this suffix; *rows: its rows, or its size if it is a vector. */
-static int specdec__model_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
+static int specdec__model_file_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
 {
     specdec__gguf_tensor t;
     char name[64];
     int found;
 
     specdec__model_tensor_name(name, sizeof name, layer, suffix);
-    specdec__model_find(m, name, 0, &t, &found, NULL);
+    specdec__model_find_required(m, name, 0, &t, &found, NULL);
     *rows = found ? t.shape[vectors ? 0 : 1] : 0;
     return found;
 }
 
 /* Whether the file has a fused tensor of a layer, with `all` rows, instead of one for each matrix. */
-static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
-                                const int *size)
+static int specdec__model_has_fused(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
+                                    const int *size)
 {
     const char *suffix = vectors ? f->bias : f->weight;
     uint64_t rows;
 
     return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
-           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix, size), vectors,
-                               &rows) &&
-           specdec__model_has(m, layer, suffix, vectors, &rows) && (!f->sized || rows == (uint64_t)all);
+           !specdec__model_file_has(m, layer, specdec__model_own_suffix(m, vectors, vectors ? f->vector : f->matrix,
+                                                                        size), vectors,
+                                    &rows) &&
+           specdec__model_file_has(m, layer, suffix, vectors, &rows) && (!f->shares_name || rows == (uint64_t)all);
 }
 
 /* Finds the tensor that holds matrix i, or vector i, of a layer: one of its own, or a fused one. */
-static specdec__holder specdec__model_holder(const specdec__model *m, int layer, int vectors, int i, const int *size)
+static specdec__tensor_holder specdec__model_find_holder(const specdec__model *m, int layer, int vectors, int i,
+                                                         const int *size)
 {
-    specdec__holder own;
+    specdec__tensor_holder own;
     size_t k;
     int j;
 
-    own.suffix = specdec__model_own(m, vectors, i, size);
-    own.all = specdec__model_rows(vectors, i, size);
-    own.first = 0;
+    own.suffix = specdec__model_own_suffix(m, vectors, i, size);
+    own.rows = specdec__model_tensor_rows(vectors, i, size);
+    own.first_row = 0;
     for (k = 0; k < SPECDEC__COUNT(specdec__fused_table); k++) {
         const specdec__fused *f = &specdec__fused_table[k];
         const int from = vectors ? f->vector : f->matrix, to = from + f->count;
-        specdec__holder fused = {vectors ? f->bias : f->weight, 0, 0};
+        specdec__tensor_holder fused = {vectors ? f->bias : f->weight, 0, 0};
 
         if (i < from || i >= to)
             continue;
         for (j = from; j < to; j++) {
-            fused.first += j < i ? specdec__model_rows(vectors, j, size) : 0;
-            fused.all += specdec__model_rows(vectors, j, size);
+            fused.first_row += j < i ? specdec__model_tensor_rows(vectors, j, size) : 0;
+            fused.rows += specdec__model_tensor_rows(vectors, j, size);
         }
-        if (specdec__model_fuses(m, layer, f, vectors, fused.all, size))
+        if (specdec__model_has_fused(m, layer, f, vectors, fused.rows, size))
             return fused;
     }
     return own;
@@ -36617,8 +36646,8 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
 
 /* Binds the matrices of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const specdec__shape *shape,
-                                                    const int *size, specdec__layer *layer, specdec_error *error)
+static specdec_result specdec__model_bind_matrices(specdec__model *m, int index, const specdec__shape *shape,
+                                                   const int *size, specdec__layer *layer, specdec_error *error)
 {
     specdec__matrix counted;
     char name[64];
@@ -36627,16 +36656,16 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     for (i = 0; i < SPECDEC__MATRICES; i++) {
         const int each = specdec__matrix_table[i].each;
         const int parts = each == SPECDEC__EACH_HEAD ? shape->heads : each ? shape->experts : 1;
-        const int rows = specdec__model_rows(0, i, size);
+        const int rows = specdec__model_tensor_rows(0, i, size);
         specdec__matrix *matrix = layer ? &layer->matrix[i] : &counted;
-        specdec__holder holder;
+        specdec__tensor_holder holder;
         specdec_result result;
 
-        if (!specdec__model_takes(0, i, size))
+        if (!specdec__model_has_dimensions(0, i, size))
             continue;
-        holder = specdec__model_holder(m, index, 0, i, size);
+        holder = specdec__model_find_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],
+        result = specdec__model_matrices(m, name, parts, holder.rows, size[specdec__matrix_table[i].columns],
                                          i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix, &found, error);
         if (result)
             return result;
@@ -36646,13 +36675,13 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         if (!found)
             continue;
         matrix->rows = rows * parts;
-        matrix->file += (size_t)holder.first * matrix->row_bytes;
-        if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
-            matrix->run = rows / SPECDEC__QUANT_ROWS;
-            matrix->scale_tiles = matrix->scales ? matrix->run : 0;
-            matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
+        matrix->file += (size_t)holder.first_row * matrix->row_bytes;
+        if (parts > 1 && rows < holder.rows) { /* rows of experts are multiples of 16 */
+            matrix->run_tiles = rows / SPECDEC__QUANT_ROWS;
+            matrix->scale_tiles = matrix->scales ? matrix->run_tiles : 0;
+            matrix->run_stride = holder.rows / SPECDEC__QUANT_ROWS;
         }
-        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen : parts));
+        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen_experts : parts));
     }
     return SPECDEC_OK;
 }
@@ -36673,18 +36702,18 @@ static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__
     const int ssm = x->kind == SPECDEC__MAMBA2;
 
     size[SPECDEC__DIM_SHORT] = is_short * m->embedding;
-    size[SPECDEC__DIM_SHORT_ROWS] = is_short * x->row;
+    size[SPECDEC__DIM_SHORT_ROWS] = is_short * x->input_width;
     size[SPECDEC__DIM_SHORT_TAPS] = is_short * x->taps * x->channels;
-    size[SPECDEC__DIM_SSM_ROWS] = ssm * (x->inner + x->channels + x->heads);
+    size[SPECDEC__DIM_SSM_ROWS] = ssm * (x->output_width + x->channels + x->heads);
     size[SPECDEC__DIM_SSM_HEADS] = ssm * x->heads;
-    size[SPECDEC__DIM_SSM_NORMS] = ssm * x->inner;
-    size[SPECDEC__DIM_SSM_NORM] = ssm ? x->inner / x->groups : 0;
+    size[SPECDEC__DIM_SSM_NORMS] = ssm * x->output_width;
+    size[SPECDEC__DIM_SSM_NORM] = ssm ? x->output_width / x->groups : 0;
     size[SPECDEC__DIM_QKV] = delta * x->channels;
-    size[SPECDEC__DIM_MIX_GATE] = delta * x->inner;
-    size[SPECDEC__DIM_BETA] = delta && !x->paired ? x->heads : 0;
-    size[SPECDEC__DIM_BOTH] = delta && x->paired ? 2 * x->heads : 0;
+    size[SPECDEC__DIM_MIX_GATE] = delta * x->output_width;
+    size[SPECDEC__DIM_BETA] = delta && !x->beta_alpha_joined ? x->heads : 0;
+    size[SPECDEC__DIM_BETA_ALPHA] = delta && x->beta_alpha_joined ? 2 * x->heads : 0;
     size[SPECDEC__DIM_DELTA_NORM] = delta * x->rows;
-    size[SPECDEC__DIM_INNER] = (delta || ssm) * x->inner;
+    size[SPECDEC__DIM_INNER] = (delta || ssm) * x->output_width;
     size[SPECDEC__DIM_CHANNELS] = ssm * x->channels;
     size[SPECDEC__DIM_STATE_HEADS] = (delta || ssm) * x->heads;
     size[SPECDEC__DIM_SSM_TAPS] = (delta || ssm) * x->taps * x->channels;
@@ -36718,13 +36747,13 @@ static void specdec__model_latent_sizes(const specdec__model *m, const specdec__
 }
 
 /* Computes all dimensions of the tensors of a layer of this shape, size (SPECDEC__DIM_COUNT). */
-static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
+static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     specdec__mixing mixing = m->mixing;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     memset(size, 0, SPECDEC__DIM_COUNT * sizeof *size);
-    size[SPECDEC__DIM_E] = m->embedding;
+    size[SPECDEC__DIM_EMBEDDING] = m->embedding;
     size[SPECDEC__DIM_Q] = heads * s->key_dim;
     size[SPECDEC__DIM_Q_ROWS] = heads * specdec__model_query_rows(m, s);
     size[SPECDEC__DIM_K] = s->kv_heads * s->key_dim;
@@ -36734,21 +36763,21 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = s->experts;
     size[SPECDEC__DIM_LATENT] = s->experts ? m->latent : 0;
-    size[SPECDEC__DIM_X] = !s->experts ? 0 : m->latent ? m->latent : m->embedding;
-    size[SPECDEC__DIM_X_FF] = s->experts ? m->expert_ff : 0;
-    size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
+    size[SPECDEC__DIM_EXPERT_INPUT] = !s->experts ? 0 : m->latent ? m->latent : m->embedding;
+    size[SPECDEC__DIM_EXPERT_FF] = s->experts ? m->expert_ff : 0;
+    size[SPECDEC__DIM_EXPERT_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_EXPERT_FF];
     size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
-    size[SPECDEC__DIM_NORMS_OF_BOTH] = s->experts && !s->shared ? m->embedding : 0;
+    size[SPECDEC__DIM_DENSE_BESIDE] = s->experts && !s->shared ? m->embedding : 0;
     size[SPECDEC__DIM_INPUT] = m->inputs.width;
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
     specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
     if (m->block.taps) {
-        size[SPECDEC__DIM_CONV] = 2 * m->block.taps * (m->embedding / m->block.group);
+        size[SPECDEC__DIM_CONV] = 2 * m->block.taps * (m->embedding / m->block.group_size);
         size[SPECDEC__DIM_CONV_BASE] = 2 * m->block.taps * m->embedding;
     }
-    size[SPECDEC__DIM_OWN] = s->keys_of < 0;
+    size[SPECDEC__DIM_OWN_KEYS] = s->key_layer < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
@@ -36761,27 +36790,27 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
 
 /* Binds vector i of a layer: as it is, folded from a matrix, or as a part of a fused tensor. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_layer_vector(const specdec__model *m, const char *name, int i,
-                                                  const specdec__holder *holder, const int *size, int experts,
-                                                  int required,
-                                                  specdec__arena *arena, const float **out, specdec_error *error)
+static specdec_result specdec__model_bind_vector(const specdec__model *m, const char *name, int i,
+                                                 const specdec__tensor_holder *holder, const int *size, int experts,
+                                                 int required,
+                                                 specdec__arena *arena, const float **out, specdec_error *error)
 {
     const int own = size[specdec__vector_table[i].size];
     size_t k;
 
     for (k = 0; k < SPECDEC__COUNT(specdec__folded_table); k++)
         if (specdec__folded_table[k].vector == i)
-            return specdec__model_folded(m, name, own, size[specdec__folded_table[k].row],
-                                         specdec__folded_table[k].turned, required, arena, out, error);
-    return specdec__model_slice(m, name, holder->all, holder->first, own,
+            return specdec__model_folded_vector(m, name, own, size[specdec__folded_table[k].row],
+                                                specdec__folded_table[k].turned, required, arena, out, error);
+    return specdec__model_slice(m, name, holder->rows, holder->first_row, own,
                                 specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
 /* Binds the vectors of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_layer_vectors(specdec__model *m, int index, const specdec__shape *shape,
-                                                   const int *size, specdec__layer *layer, specdec__arena *arena,
-                                                   specdec_error *error)
+static specdec_result specdec__model_bind_vectors(specdec__model *m, int index, const specdec__shape *shape,
+                                                  const int *size, specdec__layer *layer, specdec__arena *arena,
+                                                  specdec_error *error)
 {
     specdec_result result = SPECDEC_OK;
     char name[64];
@@ -36789,62 +36818,63 @@ static specdec_result specdec__model_layer_vectors(specdec__model *m, int index,
 
     for (i = 0; i < SPECDEC__VECTORS && !result; i++) {
         const int named = SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i), wanted = specdec__vector_table[i].wanted;
-        const int required = named || wanted == SPECDEC__ALWAYS;
-        specdec__holder holder;
+        const int required = named || wanted == SPECDEC__REQUIRED;
+        specdec__tensor_holder holder;
         const float *counted;
 
         if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
-            !specdec__model_takes(1, i, size))
+            !specdec__model_has_dimensions(1, i, size))
             continue;
-        holder = specdec__model_holder(m, index, 1, i, size);
+        holder = specdec__model_find_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_layer_vector(m, name, i, &holder, size, shape->experts, required, arena,
-                                             layer ? &layer->vector[i] : &counted, error);
+        result = specdec__model_bind_vector(m, name, i, &holder, size, shape->experts, required, arena,
+                                            layer ? &layer->vector[i] : &counted, error);
     }
     return result;
 }
 
 /* Binds a layer; if it is on another rank, or the arena only counts, it is only checked and counted. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__model_bind_layer(specdec__model *m, int index, specdec__arena *arena,
+                                                specdec_error *error)
 {
-    const int here = m->layer && index >= m->first && index < m->first + m->layers;
+    const int here = m->layer && index >= m->first_layer && index < m->first_layer + m->layers;
     const specdec__shape shape = specdec__model_layer_shape(m, index);
-    specdec__layer *layer = here ? &m->layer[index - m->first] : NULL;
+    specdec__layer *layer = here ? &m->layer[index - m->first_layer] : NULL;
     const int state = specdec__model_count_layer(m, &shape);
     int size[SPECDEC__DIM_COUNT];
     float activation[4], sparsity = 0;
     specdec_result result;
 
-    specdec__model_sizes(m, &shape, size);
+    specdec__model_tensor_sizes(m, &shape, size);
     if (layer) {
         memset(layer, 0, sizeof *layer);
         layer->shape = shape;
-        layer->index = index - m->first;
+        layer->index = index - m->first_layer;
         layer->state = state;
         layer->query_scale = shape.kv_heads ? specdec__model_query_scale(m, &shape) : 0;
     }
-    if ((result = specdec__model_layer_matrices(m, index, &shape, size, layer, error)) != SPECDEC_OK ||
-        (result = specdec__model_layer_vectors(m, index, &shape, size, layer, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__model_bind_matrices(m, index, &shape, size, layer, error)) != SPECDEC_OK ||
+        (result = specdec__model_bind_vectors(m, index, &shape, size, layer, arena, error)) != SPECDEC_OK)
         return result;
     if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU)
-        result = specdec__model_activation(m, index, layer ? layer->activation : activation, error);
+        result = specdec__model_read_activation(m, index, layer ? layer->activation : activation, error);
     if (!result && m->trait[SPECDEC__SPARSE])
-        result = specdec__model_sparsity(m, index, layer ? &layer->sparsity : &sparsity, error);
+        result = specdec__model_read_sparsity(m, index, layer ? &layer->sparsity : &sparsity, error);
     if (layer && m->trait[SPECDEC__PARALLEL])
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return result;
 }
 
 /* How the file scales RoPE (rope.scaling.*). */
-typedef struct specdec__rope {
+typedef struct specdec__rope_scaling {
     int yarn;      /* 1: by YaRN */
     float divisor; /* of all frequencies (linear scaling) */
-    float factor, attention, fast, slow; /* YaRN's factor, attention factor, beta_fast, beta_slow */
-    float sharpened; /* scores are multiplied by (1 + sharpened * log(factor))^2 instead of cosine and sine; 0: they are
-                        not */
-    float shared;  /* cosine and sine are divided by 1 + shared * 0.1 * log(factor) */
-} specdec__rope;
+    float factor, attention_factor, beta_fast, beta_slow; /* YaRN's factor, attention factor, beta_fast, beta_slow */
+    float score_growth; /* scores are multiplied by (1 + sharpened * log(factor))^2 instead of cosine and sine; 0: they
+                           are not */
+    float attention_divisor; /* cosine and sine are divided by 1 + shared * 0.1 * log(factor) */
+} specdec__rope_scaling;
 
 /* Returns the dimension whose rotation makes `turns` turns over the original context (YaRN: Peng et al. 2023, arXiv
    2309.00071). */
@@ -36856,15 +36886,15 @@ static double specdec__yarn_dimension(const specdec__model *m, double turns)
 
 /* Scales frequencies (rope_dim / 2) as YaRN does: those of dimensions with few turns are divided by the factor, those
    with many turns stay, with a ramp between. */
-static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
+static void specdec__model_scale_by_yarn(const specdec__model *m, const specdec__rope_scaling *rope, double *frequency)
 {
-    double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
+    double low = specdec__yarn_dimension(m, rope->beta_fast), high = specdec__yarn_dimension(m, rope->beta_slow);
     const int dim = m->rope_dim[SPECDEC__ROPE];
     int i;
 
     low = low > 0 ? low < dim ? low : dim : 0;
     high = high > 0 ? high < dim ? high : dim : 0;
-    if (!m->trait[SPECDEC__SPLIT_TURNS]) {
+    if (!m->trait[SPECDEC__YARN_UNROUNDED]) {
         low = (int)low;
         high = (int)high < high ? (int)high + 1 : (int)high;
     }
@@ -36880,29 +36910,30 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 
 /* Reads how RoPE is scaled: not at all, linearly, by YaRN, by NTK (alpha), or by factors in a tensor alone. Errors:
    FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
+static specdec_result specdec__model_read_rope_scaling(specdec__model *m, specdec__rope_scaling *rope,
+                                                       specdec_error *error)
 {
     float alpha; /* NTK: the base grows so that the longest wave becomes alpha times as long */
-    const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
-    specdec__model_reader r = specdec__model_read(m, error);
+    const int tempered = m->trait[SPECDEC__ROPE_VARIANT] == SPECDEC__ROPE_QUERIES_GROW;
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     char key[96];
     specdec__bytes kind;
 
     r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
                                         error);
-    m->rope_base = specdec__model_base(&r);
-    alpha = specdec__model_float(&r, ".rope.scaling.alpha", 0);
-    rope->factor = specdec__model_float(&r, ".rope.scale_linear", 0);
-    rope->factor = specdec__model_float(&r, ".rope.scaling.factor", rope->factor);
-    rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
-    rope->fast = specdec__model_float(&r, ".rope.scaling.yarn_beta_fast", 32);
-    rope->slow = specdec__model_float(&r, ".rope.scaling.yarn_beta_slow", 1);
-    rope->shared = tempered ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0) : 0;
-    rope->sharpened = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__SHARPENED
-                          ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0)
+    m->rope_base = specdec__model_read_rope_base(&r);
+    alpha = specdec__model_read_float(&r, ".rope.scaling.alpha", 0);
+    rope->factor = specdec__model_read_float(&r, ".rope.scale_linear", 0);
+    rope->factor = specdec__model_read_float(&r, ".rope.scaling.factor", rope->factor);
+    rope->attention_factor = specdec__model_read_float(&r, ".rope.scaling.attn_factor", 1);
+    rope->beta_fast = specdec__model_read_float(&r, ".rope.scaling.yarn_beta_fast", 32);
+    rope->beta_slow = specdec__model_read_float(&r, ".rope.scaling.yarn_beta_slow", 1);
+    rope->attention_divisor = tempered ? specdec__model_read_float(&r, ".rope.scaling.yarn_log_multiplier", 0) : 0;
+    rope->score_growth = m->trait[SPECDEC__ROPE_VARIANT] == SPECDEC__ROPE_SCORES_SCALED
+                          ? specdec__model_read_float(&r, ".rope.scaling.yarn_log_multiplier", 0)
                           : 0;
-    m->query_growth = tempered ? specdec__model_float(&r, ".attention.temperature_scale", 0) : 0;
-    m->rope_original = specdec__model_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
+    m->query_growth = tempered ? specdec__model_read_float(&r, ".attention.temperature_scale", 0) : 0;
+    m->rope_original = specdec__model_read_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
     if (r.result)
         return r.result;
     rope->yarn = specdec__bytes_are(kind, "yarn");
@@ -36914,12 +36945,14 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
-    if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
-        !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
-        !(rope->shared >= 0 && rope->shared <= 1e3f) ||
-        !(rope->sharpened >= 0 && rope->sharpened <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
-        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
-        (rope->yarn && m->rope_base < 2))
+    if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) ||
+        !(rope->attention_factor > 0 && rope->attention_factor < 1e3f) ||
+        !(rope->beta_fast >= 1e-3f && rope->beta_fast <= 1e6f) ||
+        !(rope->beta_slow >= 1e-3f && rope->beta_slow <= 1e6f) ||
+        !(rope->attention_divisor >= 0 && rope->attention_divisor <= 1e3f) ||
+        !(rope->score_growth >= 0 && rope->score_growth <= 1e3f) ||
+        !(m->query_growth >= 0 && m->query_growth <= 1e3f) || !(alpha >= 0 && alpha <= 1e6f) ||
+        !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
     if (alpha > 0 && m->rope_dim[SPECDEC__ROPE] > 2)
         m->rope_base *= (float)specdec__exp_double(m->rope_dim[SPECDEC__ROPE] / (m->rope_dim[SPECDEC__ROPE] - 2.0) *
@@ -36962,21 +36995,22 @@ SPECDEC__FOR_SIZE
 
 /* Computes the frequencies and scales of all RoPEs of a model, from its metadata and traits. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__model_init_ropes(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"},
                              *const longer = "rope_factors_long.weight";
-    const float given = (float)m->trait[SPECDEC__OTHER_BASE];
+    const float given = (float)m->trait[SPECDEC__ALTERNATE_BASE];
     float other = given;
     specdec__gguf_tensor unused;
-    specdec__rope rope;
-    specdec__model_reader reader = specdec__model_read(m, error);
-    specdec_result r = specdec__model_rope_scaling(m, &rope, error);
+    specdec__rope_scaling rope;
+    specdec__model_reader reader = specdec__model_read_keys(m, error);
+    specdec_result r = specdec__model_read_rope_scaling(m, &rope, error);
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
-    const int also = m->trait[SPECDEC__ROPE_ALSO];
-    const int still = also == SPECDEC__RESTS || (also == SPECDEC__MAY_REST &&
-                                                 !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1));
+    const int also = m->trait[SPECDEC__ROPE_VARIANT];
+    const int still = also == SPECDEC__ROPE_NEVER || (also == SPECDEC__ROPE_OPTIONAL &&
+                                                      !specdec__model_read_count(&reader, ".rope.scaling.finetuned", 0,
+                                                                                 1, 1));
     const float base = still ? 0 : m->rope_base;
 
     if (r ||
@@ -36985,28 +37019,28 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, base, rope.divisor, longer, arena,
                                                      error)) != SPECDEC_OK))
         return r;
-    m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = still ? 1 : rope.attention;
+    m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = still ? 1 : rope.attention_factor;
     if (rope.yarn && !still) {
         const double stretch = specdec__product(0.1, specdec__log_double(rope.factor));
 
-        if (rope.sharpened > 0) { /* instead of cosine and sine, attention scores are scaled, each the product of two
+        if (rope.score_growth > 0) { /* instead of cosine and sine, attention scores are scaled, each the product of two
                                      vectors */
-            const double factor = 1 + specdec__product(rope.sharpened, specdec__log_double(rope.factor));
+            const double factor = 1 + specdec__product(rope.score_growth, specdec__log_double(rope.factor));
 
             m->query_factor = (float)specdec__product(factor, factor);
         } else
-            m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention, 1 + stretch) /
-                                                   (1 + specdec__product(stretch, rope.shared)));
+            m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention_factor, 1 + stretch) /
+                                                   (1 + specdec__product(stretch, rope.attention_divisor)));
         m->rope_scale[SPECDEC__ROPE_LONG] = m->rope_scale[SPECDEC__ROPE];
         if (m->rope_frequency[SPECDEC__ROPE])
-            specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
+            specdec__model_scale_by_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
         if (m->rope_frequency[SPECDEC__ROPE_LONG])
-            specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
+            specdec__model_scale_by_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
     }
     if (m->trait[SPECDEC__WINDOW_KEYS] >= 0) {
-        other = specdec__model_float(&reader, ".rope.local.freq_base", /* Ollama's name */
-                                     other == 1 ? m->rope_base : other);
-        other = specdec__model_float(&reader, ".rope.freq_base_swa", other);
+        other = specdec__model_read_float(&reader, ".rope.local.freq_base", /* Ollama's name */
+                                          other == 1 ? m->rope_base : other);
+        other = specdec__model_read_float(&reader, ".rope.freq_base_swa", other);
     }
     if (reader.result)
         return reader.result;
@@ -37016,21 +37050,22 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
                              specdec__model_name(m));
-    other = m->trait[SPECDEC__REST_TURNS] ? given : other;
-    if (m->trait[SPECDEC__OTHER_BASE])
-        r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
-    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->trait[SPECDEC__OTHER_BASE] != 1 ? rope.attention : 1;
+    other = m->trait[SPECDEC__BASE_OF_REGULAR] ? given : other;
+    if (m->trait[SPECDEC__ALTERNATE_BASE])
+        r = specdec__model_frequencies(m, SPECDEC__ROPE_ALTERNATE, other, 1, NULL, arena, error);
+    m->rope_scale[SPECDEC__ROPE_ALTERNATE] =
+        other > 0 && m->trait[SPECDEC__ALTERNATE_BASE] != 1 ? rope.attention_factor : 1;
     return r;
 }
 
 /* Reads the token ids of the rows of a short vocabulary, if the file has this tensor. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_ids(specdec__model *m, const char *name, specdec__arena *arena,
-                                         specdec_error *error)
+static specdec_result specdec__model_read_short_vocabulary(specdec__model *m, const char *name, specdec__arena *arena,
+                                                           specdec_error *error)
 {
     specdec__gguf_tensor t;
     int32_t *ids;
     int found, width, i;
-    specdec_result result = specdec__model_find(m, name, 0, &t, &found, error);
+    specdec_result result = specdec__model_find_required(m, name, 0, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -37090,7 +37125,7 @@ static int specdec__model_find_word(const specdec__model *m, const char *word, c
 
     c.at = m->gguf.tensors_at;
     for (i = 0; i < m->gguf.tensor_count; i++) {
-        const specdec__bytes found = specdec__gguf_skip(&m->gguf, &c, 1);
+        const specdec__bytes found = specdec__gguf_skip_record(&m->gguf, &c, 1);
 
         for (k = 0; found.size < size && k + length <= found.size; k++)
             if (!memcmp(found.data + k, word, length)) {
@@ -37106,7 +37141,7 @@ static int specdec__model_find_word(const specdec__model *m, const char *word, c
    one by one. Errors: FORMAT. */
 static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     specdec__reads *reads = &m->reads;
     specdec__gguf_tensor t, order;
     char centroids[96], name[96];
@@ -37124,8 +37159,8 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
     if ((order.type != SPECDEC__TYPE_I32 && wide == 4) || order.size != (size_t)m->vocab_size * (size_t)wide)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d integers", name, m->vocab_size);
     reads->centroids = (int)t.shape[1];
-    reads->nearest = specdec__model_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
-                                          specdec__min_int(32, reads->centroids));
+    reads->nearest_centroids = specdec__model_read_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
+                                                         specdec__min_int(32, reads->centroids));
     if (r.result || (r.result = specdec__model_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
                                                       &found, error)) != SPECDEC_OK)
         return r.result;
@@ -37139,37 +37174,37 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
         if (ids)
             ids[i] = (int32_t)id;
     }
-    reads->order = ids;
+    reads->centroid_tokens = ids;
     return SPECDEC_OK;
 }
 
 /* Binds the two projections of an assistant: see specdec__reads. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     specdec__reads *reads = &m->reads;
     specdec_result result;
     int found;
 
     reads->count = 2;
-    reads->width = specdec__model_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
+    reads->width = specdec__model_read_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
     if (r.result)
         return r.result;
     result = specdec__model_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
                                    &reads->matrix, &found, error);
     if (!result)
-        result = specdec__model_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1, &reads->out,
-                                       &found, error);
+        result = specdec__model_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1,
+                                       &reads->next_state, &found, error);
     if (result)
         return result;
     specdec__model_count_weights(m, &reads->matrix);
-    specdec__model_count_weights(m, &reads->out);
+    specdec__model_count_weights(m, &reads->next_state);
     return SPECDEC_OK;
 }
 
 /* Binds a matrix of (rows, columns), or if the file has that shape, of (other, columns). */
-static specdec_result specdec__model_either(specdec__model *m, const char *name, int rows, int other, int columns,
-                                            specdec__matrix *out, specdec_error *error)
+static specdec_result specdec__model_matrix_of_either(specdec__model *m, const char *name, int rows, int other,
+                                                      int columns, specdec__matrix *out, specdec_error *error)
 {
     specdec__gguf_tensor t;
     int found;
@@ -37179,27 +37214,29 @@ static specdec_result specdec__model_either(specdec__model *m, const char *name,
     return specdec__model_matrix(m, name, rows, columns, 1, out, &found, error);
 }
 
-/* Binds the tensors of DSpark, if the file has them: see specdec__block. Errors: FORMAT, UNSUPPORTED. */
+/* Binds the tensors of DSpark, if the file has them: see specdec__block_model. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, specdec__arena *arena,
                                                  specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
-    const int trust = specdec__model_count(&r, ".has_confidence_head", 0, 1, 0);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
+    const int trust = specdec__model_read_count(&r, ".has_confidence_head", 0, 1, 0);
     const float *bias = NULL;
-    specdec__block *b = &m->block;
+    specdec__block_model *b = &m->block;
     specdec__gguf_tensor t;
     int found, rank;
 
     if (r.result || !specdec__model_find_tensor(m, "markov_w1.weight", &t))
         return r.result;
     rank = t.shape[0] < SPECDEC__MAX_DIMENSION / 2 ? (int)t.shape[0] : 0;
-    if ((r.result = specdec__model_either(m, "markov_w1.weight", m->vocab_size, rows, rank, &b->markov_in, error)) ||
-        (r.result = specdec__model_either(m, "markov_w2.weight", rows, m->vocab_size, rank, &b->markov_out, error)) ||
-        (trust && (r.result = specdec__model_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1, &b->trust, &found,
-                                                    error))) ||
+    if ((r.result = specdec__model_matrix_of_either(m, "markov_w1.weight", m->vocab_size, rows, rank, &b->markov_in,
+                                                    error)) ||
+        (r.result = specdec__model_matrix_of_either(m, "markov_w2.weight", rows, m->vocab_size, rank, &b->markov_out,
+                                                    error)) ||
+        (trust && (r.result = specdec__model_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1, &b->confidence,
+                                                    &found, error))) ||
         (trust && (r.result = specdec__model_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
         return r.result;
-    b->trust_bias = bias ? *bias : 0;
+    b->confidence_bias = bias ? *bias : 0;
     specdec__model_count_weights(m, &b->markov_out);
     return SPECDEC_OK;
 }
@@ -37207,24 +37244,24 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
 /* Binds the tensors of a model that drafts blocks, besides its layers. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     const int rows = m->id_count ? m->id_count : m->vocab_size;
-    specdec__block *b = &m->block;
+    specdec__block_model *b = &m->block;
     int found, rank;
 
-    if (b->mask >= m->vocab_size)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "mask_token_id %d, the vocabulary has %d", (int)b->mask,
+    if (b->mask_token >= m->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "mask_token_id %d, the vocabulary has %d", (int)b->mask_token,
                              m->vocab_size);
     if (b->candidates > rows)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "selector_top_k %d of %d tokens", b->candidates, rows);
     if (!b->candidates)
         return specdec__model_bind_markov(m, rows, arena, error);
-    rank = specdec__model_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
+    rank = specdec__model_read_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
     if (r.result ||
-        (r.result = specdec__model_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank, &b->before,
-                                          error)) ||
-        (r.result = specdec__model_either(m, "selector_successor.weight", m->vocab_size, rows, rank, &b->after,
-                                          error)) ||
+        (r.result = specdec__model_matrix_of_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank,
+                                                    &b->predecessor, error)) ||
+        (r.result = specdec__model_matrix_of_either(m, "selector_successor.weight", m->vocab_size, rows, rank,
+                                                    &b->successor, error)) ||
         (r.result = specdec__model_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
                                           error)))
         return r.result;
@@ -37236,7 +37273,7 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
    UNSUPPORTED. */
 static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     specdec__reads *reads = &m->reads;
     specdec_result result;
     int found, normed;
@@ -37245,9 +37282,9 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
         return specdec__model_bind_assistant(m, error);
     if ((result = specdec__model_read_layers(m, error)) != SPECDEC_OK)
         return result;
-    reads->width = specdec__model_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
-    reads->norm_first = specdec__model_count(&r, ".norm_before_residual", 0, 1, 0);
-    normed = specdec__model_count(&r, ".norm_before_fc", 0, 1, 0);
+    reads->width = specdec__model_read_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
+    reads->norm_first = specdec__model_read_count(&r, ".norm_before_residual", 0, 1, 0);
+    normed = specdec__model_read_count(&r, ".norm_before_fc", 0, 1, 0);
     if (!r.result && ((m->layers != 1 && !m->block.size) || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
@@ -37257,9 +37294,9 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
         return r.result ? r.result : result;
     specdec__model_count_weights(m, &reads->matrix);
     if (m->block.size)
-        return specdec__model_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->after, error);
+        return specdec__model_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->matrix_norm, error);
     return normed ? specdec__model_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
-                                          &reads->norm, error)
+                                          &reads->states_norm, error)
                   : SPECDEC_OK;
 }
 
@@ -37267,14 +37304,14 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
 static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__inputs *inputs = &m->inputs;
-    const int all = inputs->width * m->all;
+    const int all = inputs->width * m->all_layers;
     int found;
     specdec_result r;
 
     if (!inputs->width)
         return SPECDEC_OK;
-    if ((r = specdec__model_matrix(m, "per_layer_token_embd.weight", m->vocab_size, all, 1, &inputs->table, &found,
-                                   error)) != SPECDEC_OK ||
+    if ((r = specdec__model_matrix(m, "per_layer_token_embd.weight", m->vocab_size, all, 1, &inputs->token_table,
+                                   &found, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
                                    error)) != SPECDEC_OK)
         return r;
@@ -37308,7 +37345,7 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
 }
 
 /* Makes weights 1 for norms without weights in the file. */
-static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
+static void specdec__model_make_ones(specdec__model *m, specdec__arena *arena)
 {
     const int count = m->trait[SPECDEC__NORMED_VALUES] ? specdec__round_up(m->head_dim, 16) : 0;
     float *ones = count ? SPECDEC__TAKE(arena, float, count) : NULL;
@@ -37320,7 +37357,7 @@ static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
 }
 
 /* Checks a layer that is on another rank, without counting its memory. */
-static specdec_result specdec__model_elsewhere(specdec__model *m, int index, specdec_error *error)
+static specdec_result specdec__model_check_remote_layer(specdec__model *m, int index, specdec_error *error)
 {
     specdec__arena nowhere = {NULL, 0, 0};
     const size_t tile_bytes = m->tile_bytes;
@@ -37329,7 +37366,7 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
     specdec_result result;
 
     memcpy(own, m->span_layers, sizeof own);
-    result = specdec__model_layer(m, index, &nowhere, error);
+    result = specdec__model_bind_layer(m, index, &nowhere, error);
     memcpy(m->span_layers, own, sizeof own);
     m->mixing.layers = states;
     m->tile_bytes = tile_bytes;
@@ -37343,11 +37380,11 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
     int i;
 
     m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
-    for (i = 0; i < m->first + m->layers && !r; i++)
-        r = SPECDEC__PIPE && i < m->first ? specdec__model_elsewhere(m, i, error)
-                                             : specdec__model_layer(m, i, arena, error);
-    for (; SPECDEC__PIPE && i < m->all && !r; i++)
-        r = specdec__model_elsewhere(m, i, error);
+    for (i = 0; i < m->first_layer + m->layers && !r; i++)
+        r = SPECDEC__PIPE && i < m->first_layer ? specdec__model_check_remote_layer(m, i, error)
+                                             : specdec__model_bind_layer(m, i, arena, error);
+    for (; SPECDEC__PIPE && i < m->all_layers && !r; i++)
+        r = specdec__model_check_remote_layer(m, i, error);
     return r;
 }
 
@@ -37358,45 +37395,45 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
     size_t k;
 
-    specdec__model_sizes(m, &shape, size);
-    size[SPECDEC__DIM_OWN] = 1; /* there may be unused ones */
+    specdec__model_tensor_sizes(m, &shape, size);
+    size[SPECDEC__DIM_OWN_KEYS] = 1; /* there may be unused ones */
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
-            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
-                specdec__model_takes(vectors, i, size) &&
+            if (specdec__bytes_are(suffix, specdec__model_own_suffix(m, vectors, i, size)) &&
+                specdec__model_has_dimensions(vectors, i, size) &&
                 (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
                                SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i)) &&
                               !SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i))))
-                known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
+                known |= specdec__bytes_are(suffix, specdec__model_find_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
             const char *name = vectors ? f->bias : f->weight;
 
             i = vectors ? f->vector : f->matrix;
             known = name && specdec__bytes_are(suffix, name) &&
-                    specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
+                    specdec__bytes_are(suffix, specdec__model_find_holder(m, layer, vectors, i, size).suffix);
         }
     }
     return known;
 }
 
 /* Returns the tensor name of the final norm. */
-static const char *specdec__model_last_norm(const specdec__model *m)
+static const char *specdec__model_final_norm_name(const specdec__model *m)
 {
     return m->trait[SPECDEC__EMBEDDING_NORM] ? "token_embd_norm.weight" : "output_norm.weight";
 }
 
 /* Whether a layer's tensor with this suffix is read, as a matrix, a vector or the scales of a matrix (".scale").
    ".input_scale", for processors that multiply 4-bit floats, is accepted and ignored. */
-static int specdec__model_layer_reads(const specdec__model *m, int layer, specdec__bytes suffix)
+static int specdec__model_layer_reads_tensor(const specdec__model *m, int layer, specdec__bytes suffix)
 {
     char weight[96];
     specdec__bytes matrix;
 
     if (specdec__model_layer_has_tensor(m, layer, suffix, 2))
         return 1;
-    if (!specdec__model_renamed(suffix, ".input_scale", ".weight", weight, sizeof weight) &&
-        !specdec__model_renamed(suffix, ".scale", ".weight", weight, sizeof weight))
+    if (!specdec__model_replace_ending(suffix, ".input_scale", ".weight", weight, sizeof weight) &&
+        !specdec__model_replace_ending(suffix, ".scale", ".weight", weight, sizeof weight))
         return 0;
     matrix.data = (const unsigned char *)weight;
     matrix.size = strlen(weight);
@@ -37404,16 +37441,16 @@ static int specdec__model_layer_reads(const specdec__model *m, int layer, specde
 }
 
 /* Whether a tensor of this name is read, as one of a layer or of the whole model. */
-static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
+static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes name)
 {
     const char *const whole[] = {
-        "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight",
+        "token_embd.weight", specdec__model_final_norm_name(m), "output.weight", "rope_freqs.weight",
         "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
         "cls.output.weight" /* of rerankers; a text needs none */};
     static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
                                          "per_layer_proj_norm.weight"};
     static const char *const streams[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
-    const int blocks = m->all + m->nextn;
+    const int blocks = m->all_layers + m->nextn;
     int i, layer = 0, known = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
@@ -37431,31 +37468,31 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         return 0;
     name.data++;
     name.size--;
-    if (layer >= m->all && name.size > 6 && memcmp(name.data, "nextn.", 6) == 0)
+    if (layer >= m->all_layers && name.size > 6 && memcmp(name.data, "nextn.", 6) == 0)
         return 1;
-    return specdec__model_layer_reads(m, layer, name);
+    return specdec__model_layer_reads_tensor(m, layer, name);
 }
 
 /* Refuses a file with a tensor that is not read. Errors: UNSUPPORTED. */
-static specdec_result specdec__model_part_strangers(const specdec__model *m, const specdec__gguf *part,
-                                                    specdec_error *error)
+static specdec_result specdec__model_refuse_unread_in_part(const specdec__model *m, const specdec__gguf *part,
+                                                           specdec_error *error)
 {
     specdec__cursor c = specdec__cursor_over(part->file.data, part->file.size);
     uint64_t i;
 
     c.at = part->tensors_at;
     for (i = 0; i < part->tensor_count; i++) {
-        const specdec__bytes name = specdec__gguf_skip(part, &c, 1);
+        const specdec__bytes name = specdec__gguf_skip_record(part, &c, 1);
 
-        if (!specdec__model_knows(m, name))
+        if (!specdec__model_reads_tensor(m, name))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %.*s is not read of %s models",
-                                 specdec__gguf_cut(name), (const char *)name.data, specdec__model_name(m));
+                                 specdec__gguf_shown_bytes(name), (const char *)name.data, specdec__model_name(m));
     }
     return SPECDEC_OK;
 }
 
 /* Refuses a model with a tensor that is not read, as its text would differ. A draft model may have such tensors. */
-static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_refuse_unread_tensors(const specdec__model *m, specdec_error *error)
 {
     specdec__gguf part = m->gguf;
     specdec_result result = SPECDEC_OK;
@@ -37464,7 +37501,7 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
     if (m->trait[SPECDEC__READS_STATES])
         return SPECDEC_OK;
     do
-        result = specdec__model_part_strangers(m, &part, error);
+        result = specdec__model_refuse_unread_in_part(m, &part, error);
     while (!result && specdec__part_next(m, i++, &part));
     return result;
 }
@@ -37477,29 +37514,30 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     int found;
     size_t tile_bytes;
     specdec__gguf_tensor sinks;
-    specdec_result r = specdec__model_rope(m, arena, error);
+    specdec_result r = specdec__model_init_ropes(m, arena, error);
 
     m->vocab_size = (int)m->vocab.count;
     if (m->block.size && specdec__model_find_tensor(m, "blk.0.attn_sinks.weight", &sinks))
         m->trait[SPECDEC__NEEDS] |= (int)SPECDEC__BIT(SPECDEC__SINKS);
-    if (!r && m->all > m->tensors)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
-                             m->tensors);
+    if (!r && m->all_layers > m->tensors)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors",
+                             m->all_layers, m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
-        (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=
+        (r = specdec__model_vector(m, specdec__model_final_norm_name(m), m->embedding, 1, arena, &m->output_norm,
+                                   error)) !=
             SPECDEC_OK ||
-        (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
+        (r = specdec__model_read_short_vocabulary(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
                                    m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
         (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
-        (r = specdec__model_strangers(m, error)) != SPECDEC_OK)
+        (r = specdec__model_refuse_unread_tensors(m, error)) != SPECDEC_OK)
         return r;
-    specdec__model_ones(m, arena);
+    specdec__model_make_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
     if (SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
@@ -37507,7 +37545,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         return r;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
-    if (SPECDEC__PIPE && m->bare)
+    if (SPECDEC__PIPE && m->lacks_output)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }
@@ -37540,10 +37578,10 @@ static const char *specdec__heads_name(const char *pattern, int head, char *name
 
 /* Binds the tensors that head i does not share with an earlier head; while the arena counts, it only checks them.
    Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
 {
     const specdec__heads_kind *k = m->speculator;
-    const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
+    const int own = m->heads_tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
     specdec__layer *layer = m->layer ? &m->layer[i] : NULL;
     specdec__matrix counted, *to;
     const float *none;
@@ -37555,11 +37593,11 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
         memset(layer, 0, sizeof *layer);
     to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
     r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
-                              i && k->follow ? inner : m->embedding, 1, to, &found, error);
+                              i && k->chained ? inner : m->embedding, 1, to, &found, error);
     if (r)
         return r;
     specdec__model_count_weights(m, to);
-    if (m->tied && i)
+    if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
     r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1, to, &found,
@@ -37568,7 +37606,7 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
         specdec__model_count_weights(m, to);
     if (!r && k->table)
         r = specdec__model_matrix(m, specdec__heads_name(k->table, own, name, sizeof name), m->vocab_size, inner, 1,
-                                  layer ? &layer->table : &counted, &found, error);
+                                  layer ? &layer->token_table : &counted, &found, error);
     if (!r && k->norm)
         r = specdec__model_vector(m, specdec__heads_name(k->norm, own, name, sizeof name), inner, 1, arena,
                                   layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
@@ -37590,7 +37628,7 @@ static const char *specdec__nextn_name(const specdec__model *target, const char 
     specdec__writer w = specdec__writer_to(name, size);
 
     specdec__write_string(&w, "blk.");
-    specdec__write_number(&w, (unsigned long long)target->all, 0);
+    specdec__write_number(&w, (unsigned long long)target->all_layers, 0);
     specdec__write_string(&w, ".nextn.");
     specdec__write_string(&w, suffix);
     specdec__write_string(&w, ".weight");
@@ -37678,18 +37716,18 @@ static specdec_result specdec__nextn_init(specdec__model *m, const specdec__mode
     m->q_width = m->k_width = m->v_width = m->o_width = 0;
     m->weight_bytes = m->tile_bytes = 0;
     m->weight_products = 0;
-    m->first = target->all;
+    m->first_layer = target->all_layers;
     m->layers = 1;
-    m->all = target->all + 1;
+    m->all_layers = target->all_layers + 1;
     m->nextn = target->nextn - 1;
-    m->sharing = m->bare = 0;
+    m->sharing_layers = m->lacks_output = 0;
     m->reads.layers[0] = SPECDEC_STATE_FINAL;
-    m->reads.count = m->reads.joined = 1;
+    m->reads.count = m->reads.is_nextn = 1;
     m->reads.width = m->embedding;
-    if ((result = specdec__model_layers(m, error)) != SPECDEC_OK)
+    if ((result = specdec__model_check_layers(m, error)) != SPECDEC_OK)
         return result;
     m->layer = SPECDEC__TAKE(arena, specdec__layer, 1);
-    if ((result = specdec__model_layer(m, m->first, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__model_bind_layer(m, m->first_layer, arena, error)) != SPECDEC_OK)
         return result;
     return specdec__nextn_bind(m, target, arena, error);
 }
@@ -37705,34 +37743,34 @@ SPECDEC__FOR_SIZE
 /* Reads the sizes of a file of heads and binds its tensors. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     specdec_result result;
     float *norm;
     int i, scaled;
 
     m->epsilon = 1e-6f;
-    m->vocab_size = specdec__model_count(&r, ".vocab_size", 1, 1 << 24, -1);
-    m->embedding = specdec__model_count(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
-    m->feed_forward = specdec__model_count(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
-                                           m->speculator->adds ? m->embedding : -1);
-    m->guesses = specdec__model_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
-    m->tied = specdec__model_count(&r, ".tie_weights", 0, 1, 0);
-    scaled = specdec__model_count(&r, ".scale_input", 0, 1, 0);
-    if (m->speculator->adds)
-        specdec__model_count(&r, ".block_count", 1, 1, 1);
-    if (!r.result && m->speculator->adds && (m->tied || m->feed_forward != m->embedding))
+    m->vocab_size = specdec__model_read_count(&r, ".vocab_size", 1, 1 << 24, -1);
+    m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
+    m->feed_forward = specdec__model_read_count(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
+                                                m->speculator->residual ? m->embedding : -1);
+    m->head_count = specdec__model_read_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
+    m->heads_tied = specdec__model_read_count(&r, ".tie_weights", 0, 1, 0);
+    scaled = specdec__model_read_count(&r, ".scale_input", 0, 1, 0);
+    if (m->speculator->residual)
+        specdec__model_read_count(&r, ".block_count", 1, 1, 1);
+    if (!r.result && m->speculator->residual && (m->heads_tied || m->feed_forward != m->embedding))
         r.result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another width than the target's states");
-    result = r.result ? r.result : specdec__model_ids(m, "speculator.tokens", arena, error);
+    result = r.result ? r.result : specdec__model_read_short_vocabulary(m, "speculator.tokens", arena, error);
     if (result)
         return result;
     norm = scaled ? SPECDEC__TAKE(arena, float, m->embedding) : NULL;
     for (i = 0; norm && i < m->embedding; i++)
         norm[i] = 0.707106769f;
     m->input_norm = norm;
-    m->layers = m->tied ? specdec__min_int(m->guesses, 2) : m->guesses;
+    m->layers = m->heads_tied ? specdec__min_int(m->head_count, 2) : m->head_count;
     m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
     for (i = 0; i < m->layers; i++)
-        if ((result = specdec__heads_layer(m, i, arena, error)) != SPECDEC_OK)
+        if ((result = specdec__heads_bind_head(m, i, arena, error)) != SPECDEC_OK)
             return result;
     return SPECDEC_OK;
 }
@@ -37748,7 +37786,7 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
     return i < in_layers ? &m->layer[i / each].matrix[i % each]
            : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
            : rest == 0   ? &m->reads.matrix
-           : rest == 1   ? &m->reads.out
+           : rest == 1   ? &m->reads.next_state
            : rest == 2   ? &m->inputs.matrix
            : rest == 3   ? &m->block.markov_out
            : rest == 4   ? &m->block.hidden
@@ -37756,9 +37794,9 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 }
 
 /* Returns how many numbers specdec__model_matrix_at takes; *there: how many of these matrices have rows. */
-static int specdec__model_numbers(specdec__model *m, int *there)
+static int specdec__model_count_matrices(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->lacks_output;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -37773,7 +37811,7 @@ static int specdec__model_numbers(specdec__model *m, int *there)
 typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
-    unsigned char *tiles;        /* memory for the tiles of all matrices */
+    unsigned char *tile_memory;  /* memory for the tiles of all matrices */
     specdec__row_bounds *bounds; /* for the output matrix, if it is to lie in planes; else NULL */
     const specdec_hooks *hooks;
 } specdec__repack;
@@ -37796,7 +37834,7 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
 {
     const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
-    const unsigned char *file = specdec__matrix_at(matrix, t);
+    const unsigned char *file = specdec__matrix_tile_in_file(matrix, t);
     unsigned char block[34 * SPECDEC__QUANT_ROWS];
     uint16_t own[SPECDEC__PLANE_PARTS];
     int b, row, i;
@@ -37808,7 +37846,7 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
     for (row = 0; row < SPECDEC__QUANT_ROWS; row++) {
         memset(own, 0, sizeof own);
         if (row < rows)
-            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part, own);
+            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part_of_column, own);
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
             bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
     }
@@ -37826,17 +37864,17 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
     int next, t;
 
     for (; from < end; from = next) {
-        file = specdec__matrix_at(matrix, from);
+        file = specdec__matrix_tile_in_file(matrix, from);
         next = specdec__min_int(end, from + piece);
         for (t = from; t < next; t++)
             if (bounds)
                 specdec__model_repack_planes(matrix, t, bounds, out + specdec__model_planes_at(matrix));
             else
-                specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
+                specdec__quant_interleave(matrix->type, specdec__matrix_tile_in_file(matrix, t), matrix->row_bytes,
                                           specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
         t = next - 1;
         if (is_mapped)
-            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+            specdec__os_give_back(file, (size_t)(specdec__matrix_tile_in_file(matrix, t) - file) +
                                             (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
 }
@@ -37844,11 +37882,11 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
 /* Whether the output matrix can be screened, and so is to lie in planes: its codes have eight bits, and it has enough
    rows that screening saves time, unless `always`. Logits must not be capped: they may be equal where their products
    are not. */
-static int specdec__model_screens(const specdec__model *m, int always)
+static int specdec__model_can_screen(const specdec__model *m, int always)
 {
     const specdec__matrix *output = &m->output;
 
-    return !m->bare && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
+    return !m->lacks_output && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
            output->rows >= (always ? 1 : SPECDEC__SCREEN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
            m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
@@ -37869,10 +37907,10 @@ static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bou
     matrix->bounds = bounds;
     matrix->tiles += specdec__model_planes_at(matrix);
     for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
-        for (i = 0, bounds->most[part] = 0; i < stride; i++) {
+        for (i = 0, bounds->largest[part] = 0; i < stride; i++) {
             const float own = specdec__float_from_bf16(bounds->norm[(size_t)part * stride + i]);
 
-            bounds->most[part] = own > bounds->most[part] ? own : bounds->most[part];
+            bounds->largest[part] = own > bounds->largest[part] ? own : bounds->largest[part];
         }
 }
 
@@ -37881,9 +37919,9 @@ static void specdec__model_repack_worker(void *argument, int thread)
 {
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
-    unsigned char *out = job->tiles;
+    unsigned char *out = job->tile_memory;
     int there, done = 0, i;
-    const int count = specdec__model_numbers(m, &there);
+    const int count = specdec__model_count_matrices(m, &there);
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
@@ -37911,10 +37949,11 @@ static void specdec__model_repack_worker(void *argument, int thread)
 
 /* Repacks all matrices of a step into tiles, as many bytes as in the file plus padding to 16 rows. screening: 1: the
    output matrix into planes if that saves time; 2: if it is possible; 0: never. Errors: CANCELLED. */
-static specdec_result specdec__model_repack(specdec__model *m, int screening, specdec__arena *arena,
-                                            specdec__pool *pool, const specdec_hooks *hooks, specdec_error *error)
+static specdec_result specdec__model_repack_matrices(specdec__model *m, int screening, specdec__arena *arena,
+                                                     specdec__pool *pool, const specdec_hooks *hooks,
+                                                     specdec_error *error)
 {
-    const int planes = screening && specdec__model_screens(m, screening > 1);
+    const int planes = screening && specdec__model_can_screen(m, screening > 1);
     specdec__row_bounds *bounds = planes ? SPECDEC__TAKE(arena, specdec__row_bounds, 1) : NULL;
     unsigned char *part = planes ? SPECDEC__TAKE(arena, unsigned char, m->output.columns) : NULL;
     uint16_t *norm = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
@@ -37922,14 +37961,14 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
                             : NULL;
     specdec__repack job;
 
-    job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
-    if (!job.tiles)
+    job.tile_memory = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
+    if (!job.tile_memory)
         return SPECDEC_OK;
-    specdec__os_large_pages(job.tiles, m->tile_bytes);
+    specdec__os_large_pages(job.tile_memory, m->tile_bytes);
     job.bounds = bounds;
     if (bounds) {
         bounds->norm = norm;
-        bounds->part = part;
+        bounds->part_of_column = part;
         specdec__planes_parts(m->output_norm, m->output.columns, part);
     }
     job.model = m;
@@ -37971,7 +38010,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     if (!file->data)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "%s and its parts are too large to map", source->path);
     m->parts = count;
-    return specdec__parts_bring(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
+    return specdec__parts_load(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
 }
 
 /* Maps the file of a model, or copies it into the arena (source->copy); while the arena only counts, it is mapped in
@@ -37986,7 +38025,7 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
 
     *file = m->mapped;
     if (SPECDEC__FILES && !result && whole && !specdec__gguf_lay_out(&m->gguf, *file, NULL) &&
-        !specdec__part_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
+        !specdec__part_read_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
         return specdec__model_open_parts(m, source, count, arena, file, error);
     if (!result && source->copy)
         room = (unsigned char *)specdec__arena_reserve(arena, file->size, 1, SPECDEC__CACHE_LINE);
@@ -37999,8 +38038,8 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
 
 /* Reads the chat template and recognises its format. Of the memory this takes, only the format's texts stay; *beyond:
    where the rest ended. */
-static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, size_t *beyond,
-                                          specdec_error *error)
+static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__arena *arena, size_t *beyond,
+                                                    specdec_error *error)
 {
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
     specdec__chat_found *found;
@@ -38028,7 +38067,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
 }
 
 /* Returns how many letters a name begins with: 4 for "qwen35moe". */
-static size_t specdec__model_family(specdec__bytes name)
+static size_t specdec__model_family_letters(specdec__bytes name)
 {
     size_t n = 0;
 
@@ -38038,9 +38077,9 @@ static size_t specdec__model_family(specdec__bytes name)
 }
 
 /* Returns the error for an unknown architecture; its text lists known architectures whose names begin alike. */
-static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error *error)
+static specdec_result specdec__model_refuse_architecture(specdec__bytes name, specdec_error *error)
 {
-    const size_t family = specdec__model_family(name), alike = family < 5 ? family : 5;
+    const size_t family = specdec__model_family_letters(name), alike = family < 5 ? family : 5;
     char near_it[128];
     specdec__writer w = specdec__writer_to(near_it, sizeof near_it);
     size_t i;
@@ -38055,13 +38094,13 @@ static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error 
         specdec__write_string(&w, known);
     }
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known (%s%s)",
-                         specdec__gguf_cut(name), name.data ? (const char *)name.data : "",
+                         specdec__gguf_shown_bytes(name), name.data ? (const char *)name.data : "",
                          near_it[0] ? "of its family: " : "none of its family is", near_it);
 }
 
 /* Checks the GGUF in `file`, and those of all files of the model. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                           specdec_error *error)
+static specdec_result specdec__model_check_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
+                                                 specdec_error *error)
 {
     int number = 0, count = 1;
     char suffix[32];
@@ -38070,10 +38109,10 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
 
     if ((result = m->parts > 1 ? specdec__gguf_lay_out(&m->gguf, file, error)
                                : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
-        (result = specdec__part_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
+        (result = specdec__part_read_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
         return result;
     if (m->parts > 1)
-        return specdec__parts_twice(m, error);
+        return specdec__parts_check_duplicates(m, error);
     m->parts = 1;
     m->tensors = (int)m->gguf.tensor_count;
     if (count == 1 || (vocabulary_only && !number))
@@ -38084,26 +38123,28 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
                          number + 1, count, suffix);
 }
 
-/* How a rank of a cluster chooses its layers: `cut` sets m->first, m->layers and m->bare; m->all has all layers. */
-typedef struct specdec__model_cut {
-    specdec_result (*cut)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
+/* How a rank of a cluster chooses its layers: `choose` sets m->first_layer, m->layers and m->lacks_output;
+   m->all_layers is known. */
+typedef struct specdec__layer_choice {
+    specdec_result (*choose)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
     const specdec_cluster *cluster;
-} specdec__model_cut;
+} specdec__layer_choice;
 
 /* Reads and binds the model in `file`; arguments and errors as for specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                           const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
+                                           const specdec__layer_choice *cut, specdec__arena *arena,
+                                           specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
     size_t i, beyond = 0;
 
-    if ((result = specdec__model_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
+    if ((result = specdec__model_check_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
-            specdec__model_is(m, &specdec__architectures[i]);
+            specdec__model_set_architecture(m, &specdec__architectures[i]);
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
         if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
@@ -38115,21 +38156,21 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (vocabulary_only) { /* whatever the architecture */
         if ((result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK)
             return result;
-        result = specdec__model_chat(m, arena, &beyond, error);
+        result = specdec__model_recognise_chat(m, arena, &beyond, error);
         specdec__arena_beyond(arena, beyond);
         return result;
     }
     if (!m->architecture)
-        return specdec__model_unknown(name, error);
-    if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_mixing(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_layers(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
+        return specdec__model_refuse_architecture(name, error);
+    if ((result = specdec__model_read_sizes(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_read_mixing(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_read_facts(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_check_layers(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_refuse_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__model_chat(m, arena, &beyond, error)) != SPECDEC_OK)
+        (result = specdec__model_recognise_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;
-    if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
+    if (SPECDEC__PIPE && cut && (result = cut->choose(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_bind(m, arena, error);
     specdec__arena_beyond(arena, beyond);
@@ -38140,7 +38181,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
    tensors in the arena, and the caller releases it with specdec__model_deinit. vocabulary_only: 1: without weights.
    cut: NULL: all layers. Errors: ARGUMENT, FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
-                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
+                                          const specdec__layer_choice *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file;
@@ -38189,13 +38230,13 @@ typedef struct specdec__states {
     size_t bytes;          /* bytes of a slot: for each layer on this rank two windows (taps - 1, channels) and matrices
                               (heads, rows, values) */
     unsigned char *memory; /* (count, bytes) */
-    int *free;             /* (free_count) numbers of the free slots */
-    int *views;            /* (count) how many references views have to each slot */
-    unsigned char *half;   /* (count) which of the two windows is the current one: 0 or 1 */
-    int every;             /* tokens between two checkpoints, at least */
-    int most;              /* checkpoints of one view, at most */
-    size_t node;           /* floats of the stored inputs of one token: (layers, kept) */
-    uint64_t read, written; /* bytes of states and inputs that all steps so far have read and written */
+    int *free_slots;       /* (free_count) numbers of the free slots */
+    int *references;       /* (count) how many references views have to each slot */
+    unsigned char *current_window; /* (count) which of the two windows is the current one: 0 or 1 */
+    int checkpoint_distance; /* tokens between two checkpoints, at least */
+    int max_checkpoints;   /* checkpoints of one view, at most */
+    size_t input_floats;   /* floats of the stored inputs of one token: (layers, kept) */
+    uint64_t bytes_read, bytes_written; /* bytes of states and inputs that all steps so far have read and written */
 } specdec__states;
 
 /* A slot and the number of tokens that its states include. slot -1: none, the initial state, all zeros. */
@@ -38208,30 +38249,30 @@ typedef struct specdec__point {
 typedef struct specdec__state {
     specdec__point *point; /* (count) by rising length; the last point is the current state, the others are
                               checkpoints */
-    int count, room;       /* points, and how many there is memory for */
-    specdec__point next;   /* state that the last step has written for certain nodes, not committed yet; slot -1:
+    int count, max_points; /* points, and how many there is memory for */
+    specdec__point uncommitted; /* state that the last step has written for certain nodes, not committed yet; slot -1:
                               none */
     int waiting;           /* committed tokens that the current state does not include yet */
     int nodes;             /* uncommitted nodes whose inputs are stored */
     int certain;           /* certain nodes of the last step: its first ones */
-    int places;            /* how many tokens inputs can be stored for */
-    int *place;            /* (places) rows of `inputs`: first those of waiting tokens, then those of nodes, then free
-                              ones */
-    float *inputs;         /* (places, node) stored inputs */
+    int max_inputs;        /* how many tokens inputs can be stored for */
+    int *input_row;        /* (max_inputs) rows of `inputs`: first those of waiting tokens, then those of nodes, then
+                              free ones */
+    float *inputs;         /* (max_inputs, input_floats) stored inputs */
 } specdec__state;
 
 SPECDEC__FOR_SIZE
 
 /* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
-static size_t specdec__state_layer(const specdec__mixing *m)
+static size_t specdec__state_layer_floats(const specdec__mixing *m)
 {
-    return 2 * specdec__mixing_window(m) + (size_t)m->heads * specdec__mixing_head(m);
+    return 2 * specdec__mixing_window_floats(m) + (size_t)m->heads * specdec__mixing_head_floats(m);
 }
 
 /* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */
 static size_t specdec__state_bytes(const specdec__mixing *m)
 {
-    return specdec__size_multiply(specdec__state_layer(m) * sizeof(float), (size_t)m->layers);
+    return specdec__size_multiply(specdec__state_layer_floats(m) * sizeof(float), (size_t)m->layers);
 }
 
 /* Takes slots from an arena for `views` views of at most `length` tokens: for each the state that a step reads, the
@@ -38243,19 +38284,19 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!specdec__mixing_is(mixing))
+    if (!specdec__mixing_exists(mixing))
         return;
-    s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
-    s->most = specdec__min_int(length / s->every, 1 << 12);
-    s->count = (int)specdec__min_int(views, (1 << 30) / (s->most + 2)) * (s->most + 2);
+    s->checkpoint_distance = every ? every : specdec__max_int(256, (length + 3) / 4);
+    s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
+    s->count = (int)specdec__min_int(views, (1 << 30) / (s->max_checkpoints + 2)) * (s->max_checkpoints + 2);
     s->bytes = specdec__state_bytes(mixing);
-    s->node = (size_t)mixing->layers * (size_t)mixing->kept;
+    s->input_floats = (size_t)mixing->layers * (size_t)mixing->kept;
     s->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)s->count, s->bytes, SPECDEC__CACHE_LINE);
-    s->free = SPECDEC__TAKE(arena, int, s->count);
-    s->views = SPECDEC__TAKE(arena, int, s->count);
-    s->half = SPECDEC__TAKE(arena, unsigned char, s->count);
-    for (i = 0; s->free && i < s->count; i++)
-        s->free[s->free_count++] = s->count - 1 - i;
+    s->free_slots = SPECDEC__TAKE(arena, int, s->count);
+    s->references = SPECDEC__TAKE(arena, int, s->count);
+    s->current_window = SPECDEC__TAKE(arena, unsigned char, s->count);
+    for (i = 0; s->free_slots && i < s->count; i++)
+        s->free_slots[s->free_count++] = s->count - 1 - i;
 }
 
 /* Takes memory from an arena for the points of a view, and for the inputs of up to 2 * nodes waiting tokens and
@@ -38265,23 +38306,23 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
     int i;
 
     memset(state, 0, sizeof *state);
-    state->next.slot = -1;
-    if (!specdec__mixing_is(&s->mixing))
+    state->uncommitted.slot = -1;
+    if (!specdec__mixing_exists(&s->mixing))
         return;
-    state->room = s->most + 2;
-    state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
-    state->places = 2 * nodes;
-    state->place = SPECDEC__TAKE(arena, int, state->places);
-    state->inputs = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)state->places, s->node));
-    for (i = 0; state->place && i < state->places; i++)
-        state->place[i] = i;
+    state->max_points = s->max_checkpoints + 2;
+    state->point = SPECDEC__TAKE(arena, specdec__point, state->max_points);
+    state->max_inputs = 2 * nodes;
+    state->input_row = SPECDEC__TAKE(arena, int, state->max_inputs);
+    state->inputs = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)state->max_inputs, s->input_floats));
+    for (i = 0; state->input_row && i < state->max_inputs; i++)
+        state->input_row[i] = i;
 }
 
 /* Whether a cache has slots for recurrent states. */
-SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
+SPECDEC__INLINE int specdec__states_exist(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
 /* Returns the last point of a view, its current state; a point of length 0 without a slot if the view has none. */
-SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
+SPECDEC__INLINE specdec__point specdec__state_current(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};
 
@@ -38289,46 +38330,46 @@ SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
 }
 
 /* Returns the address of a slot. */
-SPECDEC__INLINE float *specdec__states_at(const specdec__states *s, int slot)
+SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slot)
 {
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
 }
 
-/* Returns the stored inputs (kept) of one token for one recurrent layer. place: an entry of state->place. */
-SPECDEC__INLINE float *specdec__state_inputs(const specdec__states *s, const specdec__state *state, int place,
-                                             int layer)
+/* Returns the stored inputs (kept) of one token for one recurrent layer. place: an entry of state->input_row. */
+SPECDEC__INLINE float *specdec__state_inputs_address(const specdec__states *s, const specdec__state *state, int place,
+                                                     int layer)
 {
-    return state->inputs + (size_t)place * s->node + (size_t)layer * (size_t)s->mixing.kept;
+    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.kept;
 }
 
 /* Adds a reference to a slot (by = 1) or removes one (by = -1). A slot without references becomes free. */
-static void specdec__states_part(specdec__states *s, int slot, int by)
+static void specdec__states_add_reference(specdec__states *s, int slot, int by)
 {
     if (slot < 0)
         return;
-    s->views[slot] += by;
-    if (!s->views[slot])
-        s->free[s->free_count++] = slot;
+    s->references[slot] += by;
+    if (!s->references[slot])
+        s->free_slots[s->free_count++] = slot;
 }
 
 /* Takes a free slot, with one reference. Returns -1 if there is none. */
-static int specdec__states_take(specdec__states *s)
+static int specdec__states_take_slot(specdec__states *s)
 {
     int slot;
 
     if (!s->free_count)
         return -1;
-    slot = s->free[--s->free_count];
-    s->views[slot] = 1;
-    s->half[slot] = 0;
+    slot = s->free_slots[--s->free_count];
+    s->references[slot] = 1;
+    s->current_window[slot] = 0;
     return slot;
 }
 
 /* Frees the slot that a step has written for certain nodes which were not committed. */
 static void specdec__state_drop_next(specdec__state *state, specdec__states *s)
 {
-    specdec__states_part(s, state->next.slot, -1);
-    state->next.slot = -1;
+    specdec__states_add_reference(s, state->uncommitted.slot, -1);
+    state->uncommitted.slot = -1;
 }
 
 /* Drops the stored inputs of all uncommitted nodes. */
@@ -38338,31 +38379,32 @@ static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
     state->nodes = state->certain = 0;
 }
 
-/* Moves an entry of state->place from index `from` to a lower index `to`; the entries between them move up by one. */
-static void specdec__state_move(specdec__state *state, int from, int to)
+/* Moves an entry of state->input_row from index `from` to a lower index `to`; the entries between them move up by
+   one. */
+static void specdec__state_move_place(specdec__state *state, int from, int to)
 {
-    const int place = state->place[from];
+    const int place = state->input_row[from];
 
-    memmove(state->place + to + 1, state->place + to, (size_t)(from - to) * sizeof *state->place);
-    state->place[to] = place;
+    memmove(state->input_row + to + 1, state->input_row + to, (size_t)(from - to) * sizeof *state->input_row);
+    state->input_row[to] = place;
 }
 
 /* Frees the stored inputs of the waiting tokens, once the state includes these tokens. */
-static void specdec__state_applied(specdec__state *state)
+static void specdec__state_free_waiting(specdec__state *state)
 {
     int i;
 
     for (i = state->waiting; i > 0; i--) { /* to the end, where the free ones are */
-        const int place = state->place[0];
+        const int place = state->input_row[0];
 
-        memmove(state->place, state->place + 1, (size_t)(state->places - 1) * sizeof *state->place);
-        state->place[state->places - 1] = place;
+        memmove(state->input_row, state->input_row + 1, (size_t)(state->max_inputs - 1) * sizeof *state->input_row);
+        state->input_row[state->max_inputs - 1] = place;
     }
     state->waiting = 0;
 }
 
 /* Drops one checkpoint of a view: the one without which the distances between the others are the most even. */
-static void specdec__state_thin(specdec__state *state, specdec__states *s)
+static void specdec__state_drop_checkpoint(specdec__state *state, specdec__states *s)
 {
     int i, gap, best = 0, least = 1 << 30;
 
@@ -38373,31 +38415,32 @@ static void specdec__state_thin(specdec__state *state, specdec__states *s)
             best = i;
         }
     }
-    specdec__states_part(s, state->point[best].slot, -1);
+    specdec__states_add_reference(s, state->point[best].slot, -1);
     memmove(state->point + best, state->point + best + 1, (size_t)(--state->count - best) * sizeof *state->point);
 }
 
-/* Makes point `to` the current state of a view. The previous point stays as a checkpoint if it is at least `every`
-   tokens behind the last checkpoint, or if it ends a prompt. */
+/* Makes point `to` the current state of a view. The previous point stays as a checkpoint if it is checkpoint_distance
+   or more tokens behind the last checkpoint, or if it ends a prompt. */
 static void specdec__state_advance(specdec__state *state, specdec__states *s, specdec__point to)
 {
-    const specdec__point now = specdec__state_now(state);
+    const specdec__point now = specdec__state_current(state);
     const int before = state->count > 1 ? state->point[state->count - 2].length : 0;
 
-    if (state->count && (now.length - before < s->every && (!now.certain || to.certain || now.length == before))) {
-        specdec__states_part(s, now.slot, -1);
+    if (state->count && (now.length - before < s->checkpoint_distance &&
+                         (!now.certain || to.certain || now.length == before))) {
+        specdec__states_add_reference(s, now.slot, -1);
         state->count--;
     }
     state->point[state->count++] = to;
-    while (state->count > s->most + 1)
-        specdec__state_thin(state, s);
+    while (state->count > s->max_checkpoints + 1)
+        specdec__state_drop_checkpoint(state, s);
 }
 
 /* Commits nodes path[0 .. count) of a view: they become waiting tokens. The next `stay` entries of path become nodes 0,
    1, ...; with stay = -1 all uncommitted nodes stay. Returns 0 if the inputs of one of these nodes were not stored. */
-static int specdec__state_keep(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
+static int specdec__state_commit(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
 {
-    const int certain = state->next.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
+    const int certain = state->uncommitted.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
     int i;
 
     if (state->certain && !certain)
@@ -38405,15 +38448,15 @@ static int specdec__state_keep(specdec__state *state, specdec__states *s, const 
     if (certain) {
         if (count < certain || path[certain - 1] != certain - 1)
             return 0;
-        specdec__state_applied(state);
-        specdec__state_advance(state, s, state->next);
-        state->next.slot = -1;
+        specdec__state_free_waiting(state);
+        specdec__state_advance(state, s, state->uncommitted);
+        state->uncommitted.slot = -1;
         state->certain = 0;
     }
     for (i = certain; i < count + left; i++) {
         if (path[i] - certain >= state->nodes)
             return 0;
-        specdec__state_move(state, state->waiting + path[i] - certain, state->waiting + i - certain);
+        specdec__state_move_place(state, state->waiting + path[i] - certain, state->waiting + i - certain);
     }
     state->waiting += count - certain;
     state->nodes = stay < 0 ? state->nodes - (count - certain) : stay;
@@ -38421,7 +38464,7 @@ static int specdec__state_keep(specdec__state *state, specdec__states *s, const 
 }
 
 /* Returns the index of the last point at or before a length; -1: there is none. */
-static int specdec__state_find(const specdec__state *state, int length)
+static int specdec__state_find_point(const specdec__state *state, int length)
 {
     int i = state->count - 1;
 
@@ -38431,28 +38474,28 @@ static int specdec__state_find(const specdec__state *state, int length)
 }
 
 /* Returns the largest number of tokens, at most `length`, for which a view still has the state. */
-static int specdec__state_reach(const specdec__state *state, int length)
+static int specdec__state_longest_cut(const specdec__state *state, int length)
 {
-    const int now = specdec__state_now(state).length, i = specdec__state_find(state, length);
+    const int now = specdec__state_current(state).length, i = specdec__state_find_point(state, length);
 
     if (length >= now)
         return specdec__min_int(length, now + state->waiting);
     return i < 0 ? 0 : state->point[i].length;
 }
 
-/* Cuts the states of a view to a length that specdec__state_reach has returned. */
+/* Cuts the states of a view to a length that specdec__state_longest_cut has returned. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
-    const int now = specdec__state_now(state).length;
+    const int now = specdec__state_current(state).length;
 
     specdec__state_unreserve(state, s);
     state->waiting = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
-        specdec__states_part(s, state->point[--state->count].slot, -1);
+        specdec__states_add_reference(s, state->point[--state->count].slot, -1);
 }
 
 /* Makes a slot, which holds the state after `length` tokens, the current state of an empty view. */
-static void specdec__state_place(specdec__state *state, specdec__states *s, int length, int slot)
+static void specdec__state_set_slot(specdec__state *state, specdec__states *s, int length, int slot)
 {
     specdec__state_cut(state, s, 0);
     state->point[0].length = length;
@@ -38463,15 +38506,15 @@ static void specdec__state_place(specdec__state *state, specdec__states *s, int 
 
 /* Returns how many of another view's first `length` tokens a view can share: those the other view has a state for,
    including waiting tokens as far as this view can store their inputs. */
-static int specdec__state_shares(const specdec__state *state, const specdec__state *other, int length)
+static int specdec__state_count_shared(const specdec__state *state, const specdec__state *other, int length)
 {
-    const int reach = specdec__state_reach(other, length), now = specdec__state_now(other).length;
+    const int reach = specdec__state_longest_cut(other, length), now = specdec__state_current(other).length;
 
-    return reach <= now ? reach : now + specdec__min_int(reach - now, state->places / 2);
+    return reach <= now ? reach : now + specdec__min_int(reach - now, state->max_inputs / 2);
 }
 
 /* Copies references to another view's points, and the inputs of its waiting tokens, for the other view's first `length`
-   tokens; this view has no states yet. length: as specdec__state_shares has returned it. */
+   tokens; this view has no states yet. length: as specdec__state_count_shared has returned it. */
 static void specdec__state_share(specdec__state *state, specdec__states *s, const specdec__state *other, int length)
 {
     int i;
@@ -38479,12 +38522,12 @@ static void specdec__state_share(specdec__state *state, specdec__states *s, cons
     specdec__state_cut(state, s, 0);
     for (i = 0; i < other->count && other->point[i].length <= length; i++) {
         state->point[state->count++] = other->point[i];
-        specdec__states_part(s, other->point[i].slot, 1);
+        specdec__states_add_reference(s, other->point[i].slot, 1);
     }
-    state->waiting = length - specdec__state_now(state).length;
+    state->waiting = length - specdec__state_current(state).length;
     for (i = 0; i < state->waiting; i++)
-        memcpy(specdec__state_inputs(s, state, state->place[i], 0),
-               specdec__state_inputs(s, other, other->place[i], 0), s->node * sizeof(float));
+        memcpy(specdec__state_inputs_address(s, state, state->input_row[i], 0),
+               specdec__state_inputs_address(s, other, other->input_row[i], 0), s->input_floats * sizeof(float));
 }
 
 SPECDEC__FOR_SPEED
@@ -38508,22 +38551,22 @@ SPECDEC__FOR_SPEED
    scale for 32 dimensions of a key, one f32 scale for a whole value. */
 typedef struct specdec__kv_type {
     const char *name;                /* as in config.kv */
-    int multiple;                    /* head sizes are padded to a multiple of this */
+    int dim_multiple;                /* head sizes are padded to a multiple of this */
     int bytes_per_32;                /* bytes of 32 elements, scales of keys included */
-    int tiles;                       /* 1: keys and values are 8-bit codes, keys in tiles of 16; 0: they are floats */
-    int halves;                      /* 1: elements are half floats (f16) */
-    float key_fits, value_fits;      /* a key (value) x can be stored if x times this factor is finite */
+    int has_codes;                   /* 1: keys and values are 8-bit codes, keys in tiles of 16; 0: they are floats */
+    int is_f16;                      /* 1: elements are half floats (f16) */
+    float key_factor, value_factor;  /* a key (value) x can be stored if x times this factor is finite */
 } specdec__kv_type;
 
 /* A float x has |x| <= 1e16 if x times this factor is finite. The squares of a row of 2^20 such floats have a finite
    sum. */
-#define SPECDEC__SOUND 3.4e22f
+#define SPECDEC__FINITE_FACTOR 3.4e22f
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
 static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {
     {"f16", 16, 64, 0, 1, 5.1945e33f, 5.1945e33f /* 65504 stays finite, 65520 does not */},
-    {"f32", 16, 128, 0, 0, SPECDEC__SOUND, SPECDEC__SOUND},
-    {"q8_0", 32, 34, 1, 0, 4.09e31f /* 127 times that */, SPECDEC__SOUND}};
+    {"f32", 16, 128, 0, 0, SPECDEC__FINITE_FACTOR, SPECDEC__FINITE_FACTOR},
+    {"q8_0", 32, 34, 1, 0, 4.09e31f /* 127 times that */, SPECDEC__FINITE_FACTOR}};
 
 /* A stretch of consecutive logical positions of a view whose slots are consecutive in one page. */
 typedef struct specdec__segment {
@@ -38533,9 +38576,9 @@ typedef struct specdec__segment {
 
 /* The segments of a view in one span, by logical position, then the view's spare pages. */
 typedef struct specdec__segments {
-    specdec__segment *at; /* (capacity of the view); entries behind `count` name the spare pages */
-    int count, spare;     /* how many segments; how many spare pages, all of whose slots are reserved */
-    int room;             /* reserved slots in the last segment's page, behind its last key; 0: other views hold the
+    specdec__segment *segment; /* (max_segments of the view); entries behind `count` name the spare pages */
+    int count, spare_pages; /* how many segments; how many spare pages, all of whose slots are reserved */
+    int tail_slots;       /* reserved slots in the last segment's page, behind its last key; 0: other views hold the
                              page */
 } specdec__segments;
 
@@ -38543,15 +38586,15 @@ typedef struct specdec__segments {
    free slots of the last page if no other view holds it, then the slots of spare pages. */
 typedef struct specdec__view {
     specdec__segments span[SPECDEC__SPANS];
-    int capacity; /* segments that there is memory for, in each span */
+    int max_segments; /* segments that there is memory for, in each span */
     int length;   /* committed keys */
-    int position; /* RoPE position of the next token: `length`, unless keys were left out */
+    int next_position; /* RoPE position of the next token: `length`, unless keys were left out */
     specdec__state state; /* of the recurrent layers */
     /* only for kept views: */
-    int kept;                   /* 1: this is a kept view */
-    int shared;                 /* the most keys that any live view has shared with this one; 0: none has */
-    uint64_t used;              /* value of the cache's clock when this view was made or last shared */
-    struct specdec__view *next; /* the next kept view of the cache */
+    int is_kept;                /* 1: this is a kept view */
+    int shared_keys;            /* the most keys that any live view has shared with this one; 0: none has */
+    uint64_t last_use;          /* value of the cache's clock when this view was made or last shared */
+    struct specdec__view *next_kept; /* the next kept view of the cache */
 } specdec__view;
 
 /* The pages of one span. */
@@ -38560,43 +38603,43 @@ typedef struct specdec__pages {
     int count, free_count; /* all pages, free pages; count 0: no layer is of this span */
     size_t bytes;       /* of one page */
     unsigned char *memory; /* (count, bytes); bytes is 0 where all layers of this span are on other ranks */
-    int *free;          /* (free_count) numbers of the free pages */
-    int *views;         /* (count) how many views hold each page */
-    int *kept;          /* (count) how many of these are kept views */
-    int idle;           /* pages that only kept views hold */
-    int touched;        /* pages that were ever handed out: numbers [0, touched), as fresh pages are taken in order */
+    int *free_pages;    /* (free_count) numbers of the free pages */
+    int *view_counts;   /* (count) how many views hold each page */
+    int *kept_counts;   /* (count) how many of these are kept views */
+    int only_kept;      /* pages that only kept views hold */
+    int cleared;        /* pages that were ever handed out: numbers [0, touched), as fresh pages are taken in order */
 } specdec__pages;
 
 /* Kinds of changes of a view, of which a listener is notified, so that the ranks of a cluster can repeat them. */
 enum {
-    SPECDEC__KV_RESERVE,   /* slots were reserved for a nodes; b: 1 if there were enough pages */
+    SPECDEC__KV_RESERVE,   /* slots were reserved for first_number nodes; second_number: 1 if there were enough pages */
     SPECDEC__KV_UNRESERVE, /* all reserved slots were freed */
-    SPECDEC__KV_COMMIT,    /* nodes path[0 .. a) were committed; path[a .. a + b) stay nodes; b = -1: all later nodes
-                              stay */
-    SPECDEC__KV_TRUNCATE,  /* the view was cut to its first a keys */
-    SPECDEC__KV_SHARE,     /* the keys [a, a + b) of view `other` were appended */
-    SPECDEC__KV_KINDS
+    SPECDEC__KV_COMMIT,    /* the next first_number entries of path were committed; then second_number entries stay
+                              nodes (-1: all later nodes) */
+    SPECDEC__KV_TRUNCATE,  /* the view was cut to its first first_number keys */
+    SPECDEC__KV_SHARE,     /* second_number keys of view `other`, from first_number on, were appended */
+    SPECDEC__KV_EVENTS
 };
 
 /* A change of a view, as its listener receives it. */
-typedef struct specdec__kv_news {
+typedef struct specdec__kv_event {
     int kind; /* SPECDEC__KV_RESERVE, ... */
     specdec__view *view;
     specdec__view *other; /* the view whose keys were shared; NULL: none */
-    int a, b; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
+    int first_number, second_number; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
     const int *path; /* committed nodes, in order; then nodes that stay; NULL: none */
-    int renumbers; /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes are gone */
-} specdec__kv_news;
+    int renumbered; /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes are gone */
+} specdec__kv_event;
 
 /* The layout of a layer's keys and values in the pages of its span. */
 typedef struct specdec__kv_layer {
     int span;           /* SPECDEC__WHOLE or SPECDEC__WINDOW */
-    int owns;           /* 1: the layer has keys of its own; 0: it reads another layer's, or has no attention */
+    int owns_keys;      /* 1: the layer has keys of its own; 0: it reads another layer's, or has no attention */
     int kv_heads;       /* 0: the layer has no attention */
     int dim, value_dim; /* sizes of a key and of a value of one head, padded */
     size_t key_bytes;   /* bytes of the keys of one head in a page; its values lie behind them */
     size_t head_bytes;  /* bytes of the keys and values of one head in a page */
-    size_t at;          /* offset of the first head in a page */
+    size_t offset;      /* offset of the first head in a page */
 } specdec__kv_layer;
 
 /* The cache of one context: pages of keys and values, slots of recurrent states, and the list of kept views. */
@@ -38608,15 +38651,15 @@ typedef struct specdec__kv {
     size_t head_bytes;        /* the most bytes that the keys and values of one head take in a page, over all layers */
     specdec__pages span[SPECDEC__SPANS];
     specdec__states states;   /* of the recurrent layers */
-    specdec__view *kept;      /* first kept view of a linked list; NULL: there is none */
-    uint64_t clock;           /* counts the uses of kept views; orders them by last use */
-    void (*tell)(void *listener, const specdec__kv_news *news); /* called with each change of a view; NULL: no
+    specdec__view *first_kept; /* first kept view of a linked list; NULL: there is none */
+    uint64_t use_clock;       /* counts the uses of kept views; orders them by last use */
+    void (*notify)(void *listener, const specdec__kv_event *news); /* called with each change of a view; NULL: no
                                                                    listener */
     void *listener;
 } specdec__kv;
 
 /* Keys older than a window that are kept, so that a sequence can be truncated by a few tokens. */
-#define SPECDEC__BEHIND 256
+#define SPECDEC__REWIND_KEYS 256
 
 /* Returns the number of a storage type by name, SPECDEC__KV_...; -1: there is no such type. */
 static int specdec__kv_find_type(const char *name)
@@ -38637,41 +38680,41 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
 
     pages->count = count;
     pages->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
-    pages->free = SPECDEC__TAKE(arena, int, count);
-    pages->views = SPECDEC__TAKE(arena, int, count);
-    pages->kept = SPECDEC__TAKE(arena, int, count);
-    for (i = 0; pages->free && i < count; i++)
-        pages->free[pages->free_count++] = count - 1 - i;
+    pages->free_pages = SPECDEC__TAKE(arena, int, count);
+    pages->view_counts = SPECDEC__TAKE(arena, int, count);
+    pages->kept_counts = SPECDEC__TAKE(arena, int, count);
+    for (i = 0; pages->free_pages && i < count; i++)
+        pages->free_pages[pages->free_count++] = count - 1 - i;
 }
 
 /* What the cache and a context must have room for. */
-typedef struct specdec__room {
-    int views;  /* live views */
-    int length; /* keys of one view, at most */
-    int keys;   /* keys of all views together, at most */
-    int most;   /* nodes of one step, at most */
-    int nodes;  /* slots that all views together reserve for nodes, at most */
-    int kept;   /* kept views; they have no pages of their own */
-    int tree;   /* nodes of one view whose commitment is uncertain, at most */
-    int every;  /* tokens between two checkpoints of a recurrent state; 0: a default */
-} specdec__room;
+typedef struct specdec__kv_demand {
+    int max_views; /* live views */
+    int view_keys; /* keys of one view, at most */
+    int all_keys; /* keys of all views together, at most */
+    int step_nodes; /* nodes of one step, at most */
+    int reserved_nodes; /* slots that all views together reserve for nodes, at most */
+    int kept_views; /* kept views; they have no pages of their own */
+    int tree_nodes; /* nodes of one view whose commitment is uncertain, at most */
+    int checkpoint_distance; /* tokens between two checkpoints of a recurrent state; 0: a default */
+} specdec__kv_demand;
 
 /* Returns how many pages a span needs so that every view finds room for all its keys and nodes. The last page of a view
    may be partly used; in a span with a window, so may the first. A view of k keys and nodes takes at most (k + 63) / 64
    pages, or (k + 126) / 64 where its first key may have any slot. The floors of these quotients add up to no more than
    the floor of their sum. A window needs no more pages than a span that sees all keys. */
-static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
+static int specdec__kv_count_pages(const specdec__pages *pages, const specdec__kv_demand *room)
 {
-    const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
-    int64_t keys = views * slack + (views > 1 || room->kept ? room->keys : room->length);
+    const int64_t views = room->max_views, slack = SPECDEC__KEYS - 1;
+    int64_t keys = views * slack + (views > 1 || room->kept_views ? room->all_keys : room->view_keys);
 
-    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
-        keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
-    return (int)((keys + room->nodes) / SPECDEC__KEYS);
+    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__REWIND_KEYS + 2 * slack))
+        keys = views * (pages->window - 1 + (int64_t)SPECDEC__REWIND_KEYS + 2 * slack);
+    return (int)((keys + room->reserved_nodes) / SPECDEC__KEYS);
 }
 
 /* Returns the layout of a layer of this shape: sizes of a key and a value, and the bytes they take in a page. */
-static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *shape)
+static specdec__kv_layer specdec__kv_layer_layout(int type, const specdec__shape *shape)
 {
     const specdec__kv_type *t = &specdec__kv_types[type];
     specdec__kv_layer l;
@@ -38681,36 +38724,36 @@ static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *sh
     l.kv_heads = shape->kv_heads;
     if (!l.kv_heads)
         return l;
-    l.owns = 1;
-    l.dim = specdec__round_up(shape->key_dim, t->multiple);
-    l.value_dim = specdec__round_up(shape->value_dim, t->multiple);
+    l.owns_keys = 1;
+    l.dim = specdec__round_up(shape->key_dim, t->dim_multiple);
+    l.value_dim = specdec__round_up(shape->value_dim, t->dim_multiple);
     l.key_bytes = (size_t)l.dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
     l.head_bytes = l.key_bytes + (size_t)l.value_dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
-    if (t->tiles)
+    if (t->has_codes)
         l.head_bytes = l.key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)l.value_dim);
     return l;
 }
 
 /* Computes the layout of all layers and the bytes of a page for each span. In a page, the layers of its span are
    contiguous. */
-static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *model, specdec__arena *arena)
+static void specdec__kv_lay_out_layers(specdec__kv *kv, const specdec__model *model, specdec__arena *arena)
 {
     int i;
 
     kv->layers = model->layers;
     kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
     for (i = 0; i < kv->layers; i++) {
-        const specdec__shape shape = specdec__model_layer_shape(model, model->first + i);
-        specdec__kv_layer l = specdec__kv_layer_of(kv->type, &shape);
+        const specdec__shape shape = specdec__model_layer_shape(model, model->first_layer + i);
+        specdec__kv_layer l = specdec__kv_layer_layout(kv->type, &shape);
         size_t *end = &kv->span[l.span].bytes;
 
-        l.at = *end;
-        if (shape.keys_of >= 0) {
+        l.offset = *end;
+        if (shape.key_layer >= 0) {
             if (kv->layer)
-                l = kv->layer[shape.keys_of - model->first];
-            l.owns = 0;
+                l = kv->layer[shape.key_layer - model->first_layer];
+            l.owns_keys = 0;
         }
-        if (l.owns)
+        if (l.owns_keys)
             *end = specdec__size_add(*end, specdec__size_multiply(l.head_bytes, (size_t)l.kv_heads));
         if (kv->layer)
             kv->layer[i] = l;
@@ -38718,7 +38761,7 @@ static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *mode
 }
 
 /* Makes an empty cache for a model, with memory from an arena for all views, nodes and states that `room` asks for. */
-static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
+static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__kv_demand *room,
                              specdec__arena *arena)
 {
     specdec__shape widest;
@@ -38729,30 +38772,31 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
     kv->type = type;
     widest.kv_heads = 1;
     widest.key_dim = widest.value_dim = model->head_dim;
-    kv->dim = specdec__kv_layer_of(type, &widest).dim;
-    kv->head_bytes = specdec__kv_layer_of(type, &widest).head_bytes;
-    specdec__kv_place_layers(kv, model, arena);
+    kv->dim = specdec__kv_layer_layout(type, &widest).dim;
+    kv->head_bytes = specdec__kv_layer_layout(type, &widest).head_bytes;
+    specdec__kv_lay_out_layers(kv, model, arena);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__pages *pages = &kv->span[span];
 
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
         if (model->span_used[span])
-            specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
+            specdec__pages_init(pages, specdec__kv_count_pages(pages, room), arena);
     }
-    specdec__states_init(&kv->states, &model->mixing, room->views, room->length, room->every, arena);
+    specdec__states_init(&kv->states, &model->mixing, room->max_views, room->view_keys, room->checkpoint_distance,
+                         arena);
 }
 
 /* Gives a model without keys of its own (an assistant) the cache of the target. Its layers with a window read the keys
    of the target's last layer but one, the other layers those of the target's last layer. */
-static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
-                             specdec__arena *arena)
+static void specdec__kv_borrow(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
+                               specdec__arena *arena)
 {
     int i;
 
     *kv = *other;
     memset(&kv->states, 0, sizeof kv->states);
-    kv->kept = NULL;
-    kv->tell = NULL;
+    kv->first_kept = NULL;
+    kv->notify = NULL;
     kv->span[SPECDEC__WINDOW].window = model->window;
     kv->layers = model->layers;
     kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
@@ -38760,7 +38804,7 @@ static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const sp
         const int windowed = specdec__model_layer_shape(model, i).span == SPECDEC__WINDOW;
 
         kv->layer[i] = other->layer[specdec__max_int(other->layers - 1 - windowed, 0)];
-        kv->layer[i].owns = 0;
+        kv->layer[i].owns_keys = 0;
     }
 }
 
@@ -38776,41 +38820,41 @@ static size_t specdec__kv_bytes(const specdec__kv *kv)
 }
 
 /* Returns the address of the keys of one layer and head in a page. The values lie key_bytes behind them. */
-SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, const specdec__kv_layer *layer, int page,
-                                                int head)
+SPECDEC__INLINE unsigned char *specdec__kv_keys_address(const specdec__kv *kv, const specdec__kv_layer *layer, int page,
+                                                        int head)
 {
     const specdec__pages *pages = &kv->span[layer->span];
 
-    return pages->memory + (size_t)page * pages->bytes + layer->at + (size_t)head * layer->head_bytes;
+    return pages->memory + (size_t)page * pages->bytes + layer->offset + (size_t)head * layer->head_bytes;
 }
 
 /* Notifies the listener, if there is one, of a change of a view. The meaning of a and b depends on the kind: see
    SPECDEC__KV_RESERVE. */
-SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
-                                      int a, int b, const int *path)
+SPECDEC__INLINE void specdec__kv_notify(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
+                                        int a, int b, const int *path)
 {
-    specdec__kv_news news;
+    specdec__kv_event news;
 
-    if (!SPECDEC__PIPE || !kv->tell)
+    if (!SPECDEC__PIPE || !kv->notify)
         return;
     news.kind = kind;
     news.view = view;
     news.other = other;
-    news.a = a;
-    news.b = b;
+    news.first_number = a;
+    news.second_number = b;
     news.path = path;
-    kv->tell(kv->listener, &news);
+    kv->notify(kv->listener, &news);
 }
 
 /* Adds a view to the holders of a page (by = 1), or removes it (by = -1). A page without holders becomes free. */
-static void specdec__pages_part(specdec__pages *pages, int page, const specdec__view *view, int by)
+static void specdec__pages_add_holder(specdec__pages *pages, int page, const specdec__view *view, int by)
 {
-    pages->idle -= pages->kept[page] && pages->kept[page] == pages->views[page];
-    pages->views[page] += by;
-    pages->kept[page] += view->kept ? by : 0;
-    pages->idle += pages->kept[page] && pages->kept[page] == pages->views[page];
-    if (!pages->views[page])
-        pages->free[pages->free_count++] = page;
+    pages->only_kept -= pages->kept_counts[page] && pages->kept_counts[page] == pages->view_counts[page];
+    pages->view_counts[page] += by;
+    pages->kept_counts[page] += view->is_kept ? by : 0;
+    pages->only_kept += pages->kept_counts[page] && pages->kept_counts[page] == pages->view_counts[page];
+    if (!pages->view_counts[page])
+        pages->free_pages[pages->free_count++] = page;
 }
 
 /* Makes an empty view with room for `capacity` segments in each span, and for the recurrent inputs of `tree` uncertain
@@ -38821,18 +38865,18 @@ static void specdec__view_init(specdec__view *view, const specdec__kv *kv, int c
     int span;
 
     memset(view, 0, sizeof *view);
-    view->capacity = capacity;
+    view->max_segments = capacity;
     for (span = 0; span < SPECDEC__SPANS; span++)
-        view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
+        view->span[span].segment = SPECDEC__TAKE(arena, specdec__segment, capacity);
     specdec__state_init(&view->state, &kv->states, tree, arena);
 }
 
 /* Adds a view to the cache's list of kept views. Not for an arena that only counts. */
 static void specdec__kv_add_kept(specdec__kv *kv, specdec__view *view)
 {
-    view->kept = 1;
-    view->next = kv->kept;
-    kv->kept = view;
+    view->is_kept = 1;
+    view->next_kept = kv->first_kept;
+    kv->first_kept = view;
 }
 
 SPECDEC__FOR_SPEED
@@ -38843,20 +38887,20 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Computes `room` of the last segments: how many free slots of their pages this view may reserve. Called only when this
-   view has changed: what other views do to these pages must not move the nodes that are reserved. */
-static void specdec__view_settle(specdec__view *view, const specdec__kv *kv)
+/* Computes tail_slots of the last segments: how many free slots of their pages this view may reserve. Called only when
+   this view has changed: what other views do to these pages must not move the nodes that are reserved. */
+static void specdec__view_update_room(specdec__view *view, const specdec__kv *kv)
 {
     const int used = view->length % SPECDEC__KEYS;
     int span;
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
-        const specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
+        const specdec__segment *last = s->count ? &s->segment[s->count - 1] : NULL;
 
-        s->room = 0;
-        if (last && used && last->from + last->length == used && kv->span[span].views[last->page] == 1)
-            s->room = SPECDEC__KEYS - used;
+        s->tail_slots = 0;
+        if (last && used && last->from + last->length == used && kv->span[span].view_counts[last->page] == 1)
+            s->tail_slots = SPECDEC__KEYS - used;
     }
 }
 
@@ -38865,101 +38909,102 @@ static int specdec__view_reserved_slot(const specdec__view *view, int span, int 
 {
     const specdec__segments *s = &view->span[span];
     const int used = view->length % SPECDEC__KEYS;
-    const int page = i < s->room ? s->at[s->count - 1].page
-                                 : s->at[s->count + (s->room ? i - s->room : i + used) / SPECDEC__KEYS].page;
+    const int page = i < s->tail_slots ? s->segment[s->count - 1].page
+                                 : s->segment[s->count + (s->tail_slots ? i - s->tail_slots : i +
+                                                          used) / SPECDEC__KEYS].page;
 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
 
 /* Whether a view still holds all keys of logical positions [from, end) that a token at position `end` attends to in a
    span. */
-static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
+static int specdec__view_has_keys(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__segments *s = &view->span[span];
     const int window = kv->span[span].window;
     int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
 
     for (i = 0; i < s->count && at < end; i++)
-        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
-            at = s->at[i].start + s->at[i].length;
+        if (s->segment[i].start <= at && s->segment[i].start + s->segment[i].length > at)
+            at = s->segment[i].start + s->segment[i].length;
     return at >= end || !kv->span[span].count;
 }
 
 /* Whether a view still holds, in every span, all of its first `end` keys that a token at position `end` attends to. */
-static int specdec__view_holds_all(const specdec__view *view, const specdec__kv *kv, int end)
+static int specdec__view_has_all_keys(const specdec__view *view, const specdec__kv *kv, int end)
 {
     int span, holds = 1;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
-        holds &= specdec__view_holds(view, kv, span, 0, end);
+        holds &= specdec__view_has_keys(view, kv, span, 0, end);
     return holds;
 }
 
 /* Returns to how many of its first `end` keys a view can be cut: with recurrent layers, up to the last checkpoint; 0
    where a window would reach pages that were freed. */
-static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
+static int specdec__view_longest_cut(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = specdec__states_are(&kv->states) ? specdec__state_reach(&view->state, end) : end;
-    return specdec__view_holds_all(view, kv, end) ? end : 0;
+    end = specdec__states_exist(&kv->states) ? specdec__state_longest_cut(&view->state, end) : end;
+    return specdec__view_has_all_keys(view, kv, end) ? end : 0;
 }
 
-/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_reach returns, and
-   frees the pages that no view holds any more. */
+/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_longest_cut
+   returns, and frees the pages that no view holds any more. */
 static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
 
     if (length < view->length) {
-        length = specdec__view_reach(view, kv, length);
-        if (specdec__states_are(&kv->states))
+        length = specdec__view_longest_cut(view, kv, length);
+        if (specdec__states_exist(&kv->states))
             specdec__state_cut(&view->state, &kv->states, length);
     }
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
-        while (s->count && s->at[s->count - 1].start >= length)
-            specdec__pages_part(&kv->span[span], s->at[--s->count].page, view, -1);
+        while (s->count && s->segment[s->count - 1].start >= length)
+            specdec__pages_add_holder(&kv->span[span], s->segment[--s->count].page, view, -1);
         if (s->count)
-            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
-                                                          length - s->at[s->count - 1].start);
+            s->segment[s->count - 1].length = specdec__min_int(s->segment[s->count - 1].length,
+                                                               length - s->segment[s->count - 1].start);
     }
     if (length < view->length) {
-        view->position -= view->length - length;
+        view->next_position -= view->length - length;
         view->length = length;
     }
-    view->shared = specdec__min_int(view->shared, length);
+    view->shared_keys = specdec__min_int(view->shared_keys, length);
 }
 
 /* Returns the kept view to evict first: the least recently used one. If a quarter or more of the kept views were never
    shared, only these are considered, so that many such views do not evict those that were shared. NULL: all kept views
    are empty. */
-static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
+static specdec__view *specdec__kv_find_evictable(const specdec__kv *kv)
 {
     specdec__view *view, *oldest = NULL;
     int all = 0, alone = 0;
 
-    for (view = kv->kept; view; view = view->next) {
+    for (view = kv->first_kept; view; view = view->next_kept) {
         all += view->length > 0;
-        alone += view->length && !view->shared;
+        alone += view->length && !view->shared_keys;
     }
-    for (view = kv->kept; view; view = view->next)
-        if (view->length && (4 * alone < all || !view->shared) && (!oldest || view->used < oldest->used))
+    for (view = kv->first_kept; view; view = view->next_kept)
+        if (view->length && (4 * alone < all || !view->shared_keys) && (!oldest || view->last_use < oldest->last_use))
             oldest = view;
     return oldest;
 }
 
 /* Evicts keys of kept views: first the keys of one view behind its shared ones, if they are 64 or more; else all keys
-   of the view that specdec__kv_oldest returns. Returns 0 when kept views have no keys left. */
-static int specdec__kv_give_up(specdec__kv *kv)
+   of the view that specdec__kv_find_evictable returns. Returns 0 when kept views have no keys left. */
+static int specdec__kv_evict(specdec__kv *kv)
 {
     specdec__view *view;
 
-    for (view = kv->kept; view; view = view->next)
-        if (view->shared && view->length - view->shared >= SPECDEC__KEYS) {
-            specdec__view_cut(view, kv, view->shared);
+    for (view = kv->first_kept; view; view = view->next_kept)
+        if (view->shared_keys && view->length - view->shared_keys >= SPECDEC__KEYS) {
+            specdec__view_cut(view, kv, view->shared_keys);
             return 1;
         }
-    view = specdec__kv_oldest(kv);
+    view = specdec__kv_find_evictable(kv);
     if (view)
         specdec__view_cut(view, kv, 0);
     return view != NULL;
@@ -38972,74 +39017,74 @@ static int specdec__kv_take_state(specdec__kv *kv)
     specdec__view *oldest;
     int slot;
 
-    while ((slot = specdec__states_take(&kv->states)) < 0 && (oldest = specdec__kv_oldest(kv)) != NULL)
+    while ((slot = specdec__states_take_slot(&kv->states)) < 0 && (oldest = specdec__kv_find_evictable(kv)) != NULL)
         specdec__view_cut(oldest, kv, 0);
     return slot;
 }
 
 /* Takes a page of a span, with one view as its holder; evicts kept views if there is no free page. Returns -1 if there
    is still none. */
-static int specdec__pages_take(specdec__kv *kv, int span)
+static int specdec__pages_take_page(specdec__kv *kv, int span)
 {
     specdec__pages *pages = &kv->span[span];
     int page;
 
     while (!pages->free_count)
-        if (!pages->idle || !specdec__kv_give_up(kv))
+        if (!pages->only_kept || !specdec__kv_evict(kv))
             return -1;
-    page = pages->free[--pages->free_count];
-    pages->views[page] = 1;
-    if (page == pages->touched) /* memory is cleared, and so used, when it is first needed */
-        memset(pages->memory + (size_t)pages->touched++ * pages->bytes, 0, pages->bytes);
+    page = pages->free_pages[--pages->free_count];
+    pages->view_counts[page] = 1;
+    if (page == pages->cleared) /* memory is cleared, and so used, when it is first needed */
+        memset(pages->memory + (size_t)pages->cleared++ * pages->bytes, 0, pages->bytes);
     return page;
 }
 
 /* Copies the last page of a view in a span if other views hold it, too, as the view is to reserve slots in it (copy on
    write). Returns 0 when pages run out. */
-static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
+static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, int span)
 {
     specdec__pages *pages = &kv->span[span];
     specdec__segments *s = &view->span[span];
-    specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
+    specdec__segment *last = s->count ? &s->segment[s->count - 1] : NULL;
     const int used = view->length % SPECDEC__KEYS;
     int page;
 
-    if (!pages->count || !last || !used || s->room || s->spare || last->from + last->length != used)
+    if (!pages->count || !last || !used || s->tail_slots || s->spare_pages || last->from + last->length != used)
         return 1;
-    if (pages->views[last->page] > 1) {
-        page = specdec__pages_take(kv, span);
-        if (page < 0 && pages->views[last->page] > 1 + pages->kept[last->page])
+    if (pages->view_counts[last->page] > 1) {
+        page = specdec__pages_take_page(kv, span);
+        if (page < 0 && pages->view_counts[last->page] > 1 + pages->kept_counts[last->page])
             return 0;
-        while (page < 0 && pages->views[last->page] > 1) /* kept views alone have a part in it, too */
-            specdec__kv_give_up(kv);
+        while (page < 0 && pages->view_counts[last->page] > 1) /* kept views alone have a part in it, too */
+            specdec__kv_evict(kv);
         if (page >= 0) {
             memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
                    pages->bytes);
-            specdec__pages_part(pages, last->page, view, -1);
+            specdec__pages_add_holder(pages, last->page, view, -1);
             last->page = page;
         }
     }
-    s->room = SPECDEC__KEYS - used;
+    s->tail_slots = SPECDEC__KEYS - used;
     return 1;
 }
 
 /* Returns how many nodes, from node 0 on, have reserved slots in every span. */
-static int specdec__view_reserved(const specdec__view *view, const specdec__kv *kv)
+static int specdec__view_count_reserved(const specdec__view *view, const specdec__kv *kv)
 {
     int span, least = 1 << 30;
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         const specdec__segments *s = &view->span[span];
-        const int spare = s->spare * SPECDEC__KEYS, used = view->length % SPECDEC__KEYS;
+        const int spare = s->spare_pages * SPECDEC__KEYS, used = view->length % SPECDEC__KEYS;
 
         if (kv->span[span].count)
-            least = specdec__min_int(least, s->room ? s->room + spare : specdec__max_int(spare - used, 0));
+            least = specdec__min_int(least, s->tail_slots ? s->tail_slots + spare : specdec__max_int(spare - used, 0));
     }
     return least;
 }
 
 /* Reserves slots for n nodes behind the committed keys, in every span. Returns 0 when pages run out. */
-static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
+static int specdec__view_reserve_slots(specdec__view *view, specdec__kv *kv, int n)
 {
     int span;
 
@@ -39048,45 +39093,45 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
         specdec__segments *s = &view->span[span];
         int slots;
 
-        if (!specdec__view_own(view, kv, span))
+        if (!specdec__view_copy_last_page(view, kv, span))
             return 0;
-        slots = s->room ? n - s->room : n + view->length % SPECDEC__KEYS;
-        while (pages->count && s->spare * SPECDEC__KEYS < slots) {
-            specdec__segment *spare = &s->at[s->count + s->spare];
+        slots = s->tail_slots ? n - s->tail_slots : n + view->length % SPECDEC__KEYS;
+        while (pages->count && s->spare_pages * SPECDEC__KEYS < slots) {
+            specdec__segment *spare = &s->segment[s->count + s->spare_pages];
 
-            const int page = s->count + s->spare < view->capacity ? specdec__pages_take(kv, span) : -1;
+            const int page = s->count + s->spare_pages < view->max_segments ? specdec__pages_take_page(kv, span) : -1;
 
             if (page < 0)
                 return 0;
             memset(spare, 0, sizeof *spare);
             spare->page = page;
-            s->spare++;
+            s->spare_pages++;
         }
     }
     return 1;
 }
 
-/* Reserves slots for n nodes as specdec__view_extend does, and notifies the listener if anything has changed. Returns 0
-   when pages run out. */
+/* Reserves slots for n nodes as specdec__view_reserve_slots does, and notifies the listener if anything has changed.
+   Returns 0 when pages run out. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__PIPE && kv->tell ? specdec__view_reserved(view, kv) : 0;
-    const int enough = specdec__view_extend(view, kv, n);
+    const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved(view, kv) : 0;
+    const int enough = specdec__view_reserve_slots(view, kv, n);
 
     if (SPECDEC__PIPE && (!enough || before < n))
-        specdec__kv_tell(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
+        specdec__kv_notify(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
     return enough;
 }
 
 /* Returns the offset of a block of an 8-bit key, dimensions d to d + 31, among the keys of a head in a page. A block is
    16 scales, then codes (8, 16 keys, 4). */
-SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv_layer *layer, int slot, int d)
+SPECDEC__INLINE size_t specdec__kv_key_block_offset(const specdec__kv_layer *layer, int slot, int d)
 {
     return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (layer->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
 }
 
 /* Returns the offset of the code of dimension d of an 8-bit value, from the first value of a head in a page. */
-SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
+SPECDEC__INLINE size_t specdec__kv_value_code_offset(int slot, int d)
 {
     const int place = slot % SPECDEC__KEYS;
 
@@ -39104,16 +39149,16 @@ static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigne
     int d, i;
 
     for (d = 0; d < layer->dim; d += 32) {
-        old = from + specdec__kv_tile_block(layer, a, d);
-        own = to + specdec__kv_tile_block(layer, b, d);
+        old = from + specdec__kv_key_block_offset(layer, a, d);
+        own = to + specdec__kv_key_block_offset(layer, b, d);
         memcpy(own + b % SPECDEC__ROWS * 2, old + a % SPECDEC__ROWS * 2, 2);
         specdec__quant_move_units(4, 8, 0, old + 32 + a % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS,
                                   own + 32 + b % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
     }
     memcpy(v_to + (size_t)(b % SPECDEC__KEYS) * 4, v + (size_t)(a % SPECDEC__KEYS) * 4, 4);
     for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS) {
-        old = v + specdec__kv_value_code(a, d);
-        own = v_to + specdec__kv_value_code(b, d);
+        old = v + specdec__kv_value_code_offset(a, d);
+        own = v_to + specdec__kv_value_code_offset(b, d);
         for (i = 0; i < SPECDEC__ROWS; i++)
             own[i * 4] = old[i * 4];
     }
@@ -39121,15 +39166,15 @@ static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigne
 
 /* Copies the keys and values in slots [a, a + count) of one page to slots [b, b + count) of another. from, to: the keys
    of one layer and head in these pages. type: the type of the cache. */
-static void specdec__kv_copy_run(int type, const specdec__kv_layer *layer, const unsigned char *from, int a,
-                                 unsigned char *to, int b, int count)
+static void specdec__kv_copy_slots(int type, const specdec__kv_layer *layer, const unsigned char *from, int a,
+                                   unsigned char *to, int b, int count)
 {
     const size_t row = (size_t)layer->value_dim * (type == SPECDEC__KV_F32 ? 4 : 2);
     const size_t size = type == SPECDEC__KV_F32 ? 4 : 2, n = (size_t)count, old = (size_t)a, own = (size_t)b;
     size_t d;
     int i;
 
-    if (specdec__kv_types[type].tiles) {
+    if (specdec__kv_types[type].has_codes) {
         for (i = 0; i < count; i++)
             specdec__kv_copy_codes(layer, from, a + i, to, b + i);
         return;
@@ -39148,23 +39193,24 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
     for (layer = 0; layer < kv->layers; layer++) {
         const specdec__kv_layer *l = &kv->layer[layer];
 
-        for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
-            specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, from / SPECDEC__KEYS, head), from % SPECDEC__KEYS,
-                                 specdec__kv_keys(kv, l, to / SPECDEC__KEYS, head), to % SPECDEC__KEYS, 1);
+        for (head = 0; l->span == span && l->owns_keys && head < l->kv_heads; head++)
+            specdec__kv_copy_slots(kv->type, l, specdec__kv_keys_address(kv, l, from / SPECDEC__KEYS, head),
+                                   from % SPECDEC__KEYS, specdec__kv_keys_address(kv, l, to / SPECDEC__KEYS, head),
+                                   to % SPECDEC__KEYS, 1);
     }
 }
 
-/* Frees the pages of a span that the window of no later query reaches, except for the SPECDEC__BEHIND keys behind
+/* Frees the pages of a span that the window of no later query reaches, except for the SPECDEC__REWIND_KEYS keys behind
    it. */
-static void specdec__view_release(specdec__view *view, specdec__pages *pages, specdec__segments *s)
+static void specdec__view_free_old_pages(specdec__view *view, specdec__pages *pages, specdec__segments *s)
 {
-    const int first = pages->window ? view->length + 1 - pages->window - SPECDEC__BEHIND : 0;
+    const int first = pages->window ? view->length + 1 - pages->window - SPECDEC__REWIND_KEYS : 0;
     int gone = 0;
 
-    while (gone < s->count && s->at[gone].start + s->at[gone].length <= first)
-        specdec__pages_part(pages, s->at[gone++].page, view, -1);
+    while (gone < s->count && s->segment[gone].start + s->segment[gone].length <= first)
+        specdec__pages_add_holder(pages, s->segment[gone++].page, view, -1);
     if (gone)
-        memmove(s->at, s->at + gone, (size_t)(s->count + s->spare - gone) * sizeof *s->at);
+        memmove(s->segment, s->segment + gone, (size_t)(s->count + s->spare_pages - gone) * sizeof *s->segment);
     s->count -= gone;
 }
 
@@ -39176,76 +39222,76 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
-        for (had |= s->spare; s->spare;)
-            specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
+        for (had |= s->spare_pages; s->spare_pages;)
+            specdec__pages_add_holder(&kv->span[span], s->segment[s->count + --s->spare_pages].page, view, -1);
     }
-    if (specdec__states_are(&kv->states))
+    if (specdec__states_exist(&kv->states))
         specdec__state_unreserve(&view->state, &kv->states);
     if (had)
-        specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
+        specdec__kv_notify(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
 
 /* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens. The next `stay` entries of path stay
    reserved and become nodes 0, 1, ...; with stay = -1 all later nodes stay. Another view may share the last page by
    now: it sees the committed keys, and copies the page before it reserves slots in it. */
-static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
+static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
-    if (specdec__states_are(&kv->states))
-        specdec__state_keep(&view->state, &kv->states, path, count, stay);
+    if (specdec__states_exist(&kv->states))
+        specdec__state_commit(&view->state, &kv->states, path, count, stay);
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
-        rooms[span] = s->room - count;
+        rooms[span] = s->tail_slots - count;
         for (i = 0; i < count + stay + (stay < 0) && kv->span[span].count; i++)
             if (path[i] != i)
                 specdec__kv_copy_slot(kv, span, specdec__view_reserved_slot(view, span, path[i]),
                                       specdec__view_reserved_slot(view, span, i));
-        room = specdec__min_int(s->room, count);
+        room = specdec__min_int(s->tail_slots, count);
         if (room)
-            s->at[s->count - 1].length += room;
+            s->segment[s->count - 1].length += room;
         for (left = count - room; left > 0 && kv->span[span].count; left -= at) { /* the first spare page: a segment */
-            specdec__segment *last = &s->at[s->count++];
+            specdec__segment *last = &s->segment[s->count++];
 
-            s->spare--;
+            s->spare_pages--;
             last->start = view->length + count - left;
             last->from = last->start % SPECDEC__KEYS;
             last->length = at = specdec__min_int(left, SPECDEC__KEYS - last->from);
         }
     }
     view->length += count;
-    view->position += count;
+    view->next_position += count;
     for (span = 0; span < SPECDEC__SPANS; span++)
-        specdec__view_release(view, &kv->span[span], &view->span[span]);
-    specdec__view_settle(view, kv);
+        specdec__view_free_old_pages(view, &kv->span[span], &view->span[span]);
+    specdec__view_update_room(view, kv);
     for (span = 0; span < SPECDEC__SPANS; span++)
-        view->span[span].room = specdec__max_int(view->span[span].room, rooms[span]);
-    specdec__kv_tell(kv, SPECDEC__KV_COMMIT, view, NULL, count, stay, path);
+        view->span[span].tail_slots = specdec__max_int(view->span[span].tail_slots, rooms[span]);
+    specdec__kv_notify(kv, SPECDEC__KV_COMMIT, view, NULL, count, stay, path);
 }
 
 /* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens; the slots of all other nodes are
    free. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
-    specdec__view_keep(view, kv, path, count, 0);
+    specdec__view_commit_keeping(view, kv, path, count, 0);
 }
 
 /* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
     specdec__view_unreserve(view, kv);
-    specdec__kv_tell(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
+    specdec__kv_notify(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
     specdec__view_cut(view, kv, length);
-    specdec__view_settle(view, kv);
+    specdec__view_update_room(view, kv);
 }
 
 /* Records that a view was made or used now, and that live views have shared its first `shared` keys. */
-static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared)
+static void specdec__view_mark_used(specdec__view *view, specdec__kv *kv, int shared)
 {
-    view->used = ++kv->clock;
-    view->shared = specdec__max_int(view->shared, view->kept ? shared : 0);
+    view->last_use = ++kv->use_clock;
+    view->shared_keys = specdec__max_int(view->shared_keys, view->is_kept ? shared : 0);
 }
 
 /* Appends the keys [from, from + count) of another view to a view without copying: both views hold the pages. With
@@ -39257,74 +39303,74 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     int end, span, i;
 
     specdec__view_unreserve(view, kv);
-    if (specdec__states_are(&kv->states)) {
+    if (specdec__states_exist(&kv->states)) {
         if (from || view->length)
             return 0;
-        count = specdec__state_shares(&view->state, &other->state, count);
+        count = specdec__state_count_shared(&view->state, &other->state, count);
         specdec__state_share(&view->state, &kv->states, &other->state, count);
     }
     end = from + count;
-    specdec__kv_tell(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
+    specdec__kv_notify(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
         const specdec__segments *source = &other->span[span];
 
-        if (!specdec__view_holds(other, kv, span, from, end))
+        if (!specdec__view_has_keys(other, kv, span, from, end))
             return 0;
         for (i = 0; i < source->count; i++) {
-            const specdec__segment *a = &source->at[i];
+            const specdec__segment *a = &source->segment[i];
             const int first = specdec__max_int(a->start, from), last = specdec__min_int(a->start + a->length, end);
 
             if (first >= last)
                 continue;
-            if (s->count == view->capacity)
+            if (s->count == view->max_segments)
                 return 0;
-            s->at[s->count].page = a->page;
-            s->at[s->count].from = a->from + first - a->start;
-            s->at[s->count].length = last - first;
-            s->at[s->count++].start = view->length + first - from;
-            specdec__pages_part(&kv->span[span], a->page, view, 1);
+            s->segment[s->count].page = a->page;
+            s->segment[s->count].from = a->from + first - a->start;
+            s->segment[s->count].length = last - first;
+            s->segment[s->count++].start = view->length + first - from;
+            specdec__pages_add_holder(&kv->span[span], a->page, view, 1);
         }
     }
     view->length += count;
-    view->position = other->position - (other->length - end);
-    specdec__view_settle(view, kv);
-    specdec__view_touch(view, kv, 0);
-    specdec__view_touch(other, kv, end);
+    view->next_position = other->next_position - (other->length - end);
+    specdec__view_update_room(view, kv);
+    specdec__view_mark_used(view, kv, 0);
+    specdec__view_mark_used(other, kv, end);
     return 1;
 }
 SPECDEC__FOR_SPEED
 
 /* Returns the last segment that starts at or before a logical position. */
-static const specdec__segment *specdec__view_segment(const specdec__segments *segments, int position)
+static const specdec__segment *specdec__view_find_segment(const specdec__segments *segments, int position)
 {
     int low = 0, high = segments->count - 1;
 
     while (low < high) {
         int middle = (low + high + 1) / 2;
 
-        if (segments->at[middle].start <= position)
+        if (segments->segment[middle].start <= position)
             low = middle;
         else
             high = middle - 1;
     }
-    return &segments->at[low];
+    return &segments->segment[low];
 }
 
 /* Returns the page that holds the committed logical positions [from, from + count), each position p in slot p % 64; -1:
    no page does. */
-static int specdec__view_page(const specdec__segments *segments, int from, int count)
+static int specdec__view_find_page(const specdec__segments *segments, int from, int count)
 {
-    const specdec__segment *s = specdec__view_segment(segments, from);
+    const specdec__segment *s = specdec__view_find_segment(segments, from);
 
     return from + count <= s->start + s->length && (s->from - s->start) % SPECDEC__KEYS == 0 ? s->page : -1;
 }
 
 /* Writes the slots (page * 64 + index in the page) of the committed logical positions [from, from + count) to slots
    (count). */
-static void specdec__view_slots(const specdec__segments *segments, int from, int count, int *slots)
+static void specdec__view_find_slots(const specdec__segments *segments, int from, int count, int *slots)
 {
-    const specdec__segment *s = specdec__view_segment(segments, from);
+    const specdec__segment *s = specdec__view_find_segment(segments, from);
     int i = 0;
 
     for (; i < count; s++) {
@@ -39343,42 +39389,42 @@ SPECDEC__FOR_SIZE
 
 /* A position in a saved file, and the direction of the copy: into the cache (a load) or into the file (a save). */
 typedef struct specdec__kv_file {
-    unsigned char *at; /* the next byte of the file; a load only reads it */
+    unsigned char *next_byte; /* the next byte of the file; a load only reads it */
     int loads;         /* 1: bytes go from the file into the cache; 0: from the cache into the file */
 } specdec__kv_file;
 
 /* Copies `count` units of 1, 2 or 4 bytes between a file and a page of the cache. Units are contiguous in the file, and
    `step` bytes apart in the page. */
-static void specdec__kv_move(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
+static void specdec__kv_copy_units(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
 {
     if (file->loads)
-        specdec__quant_move_units(unit, count, 0, file->at, (size_t)unit, page, step);
+        specdec__quant_move_units(unit, count, 0, file->next_byte, (size_t)unit, page, step);
     else
-        specdec__quant_move_units(unit, count, 0, page, step, file->at, (size_t)unit);
-    file->at += (size_t)unit * (size_t)count;
+        specdec__quant_move_units(unit, count, 0, page, step, file->next_byte, (size_t)unit);
+    file->next_byte += (size_t)unit * (size_t)count;
 }
 
 /* Copies `count` floats between a file, where they are contiguous and little-endian, and a page of the cache, where
    they are `step` bytes apart and in the machine's byte order. */
-static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
+static void specdec__kv_copy_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
 {
     uint32_t bits;
     int i;
 
-    for (i = 0; i < count; i++, file->at += 4, page += step) {
+    for (i = 0; i < count; i++, file->next_byte += 4, page += step) {
         memcpy(&bits, page, sizeof bits);
         if (file->loads)
-            bits = specdec__load_u32(file->at);
+            bits = specdec__load_u32(file->next_byte);
         else
-            specdec__store_u32(file->at, bits);
+            specdec__store_u32(file->next_byte, bits);
         memcpy(page, &bits, sizeof bits);
     }
 }
 
 /* Copies one key and its value between a file and slot `at` of a page. k: the page's keys for one layer and head. type:
    the type of the cache, SPECDEC__KV_... */
-static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
-                                  specdec__kv_file *file)
+static void specdec__kv_copy_file_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
+                                       specdec__kv_file *file)
 {
     const size_t row = (size_t)at * (size_t)layer->value_dim;
     unsigned char *v = k + layer->key_bytes;
@@ -39386,23 +39432,23 @@ static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsi
 
     switch (type) {
     case SPECDEC__KV_F32:
-        specdec__kv_move_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
-        specdec__kv_move_floats(file, layer->value_dim, v + row * 4, 4);
+        specdec__kv_copy_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
+        specdec__kv_copy_floats(file, layer->value_dim, v + row * 4, 4);
         break;
     case SPECDEC__KV_F16:
-        specdec__kv_move(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
-        specdec__kv_move(file, 2, layer->value_dim, v + row * 2, 2);
+        specdec__kv_copy_units(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
+        specdec__kv_copy_units(file, 2, layer->value_dim, v + row * 2, 2);
         break;
     default:
         for (d = 0; d < layer->dim; d += 32) {
-            unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
+            unsigned char *own = k + specdec__kv_key_block_offset(layer, at, d);
 
-            specdec__kv_move(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
-            specdec__kv_move(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
+            specdec__kv_copy_units(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
+            specdec__kv_copy_units(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
         }
-        specdec__kv_move_floats(file, 1, v + (size_t)at * 4, 4);
+        specdec__kv_copy_floats(file, 1, v + (size_t)at * 4, 4);
         for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS)
-            specdec__kv_move(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code(at, d), 4);
+            specdec__kv_copy_units(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code_offset(at, d), 4);
         break;
     }
 }
@@ -39415,21 +39461,22 @@ static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
 
 /* Copies the keys and values of logical positions [from, end) of a view between the cache and a file. The file's order:
    64 positions at a time; for these layer by layer; within a layer head by head. */
-static void specdec__view_move(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
-                               specdec__kv_file *file)
+static void specdec__view_copy_file(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
+                                    specdec__kv_file *file)
 {
     int slots[SPECDEC__KEYS], count, layer, head, i;
 
     for (; from < end && kv->span[span].bytes; from += count) {
         count = specdec__min_int(SPECDEC__KEYS - from % SPECDEC__KEYS, end - from);
-        specdec__view_slots(&view->span[span], from, count, slots);
+        specdec__view_find_slots(&view->span[span], from, count, slots);
         for (layer = 0; layer < kv->layers; layer++) {
             const specdec__kv_layer *l = &kv->layer[layer];
 
-            for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
+            for (head = 0; l->span == span && l->owns_keys && head < l->kv_heads; head++)
                 for (i = 0; i < count; i++)
-                    specdec__kv_move_slot(kv->type, l, specdec__kv_keys(kv, l, slots[i] / SPECDEC__KEYS, head),
-                                          slots[i] % SPECDEC__KEYS, file);
+                    specdec__kv_copy_file_slot(kv->type, l,
+                                               specdec__kv_keys_address(kv, l, slots[i] / SPECDEC__KEYS, head),
+                                               slots[i] % SPECDEC__KEYS, file);
         }
     }
 }
@@ -39438,22 +39485,22 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
    layer. */
 static size_t specdec__state_file_bytes(const specdec__states *s)
 {
-    return s->bytes - specdec__mixing_window(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
+    return s->bytes - specdec__mixing_window_floats(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
 }
 
 /* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
    the matrices of its heads. */
-static void specdec__state_move_slot(const specdec__states *s, int slot, specdec__kv_file *file)
+static void specdec__state_copy_file_slot(const specdec__states *s, int slot, specdec__kv_file *file)
 {
-    const size_t window = specdec__mixing_window(&s->mixing), layer = specdec__state_layer(&s->mixing);
+    const size_t window = specdec__mixing_window_floats(&s->mixing), layer = specdec__state_layer_floats(&s->mixing);
     const size_t matrices = layer - 2 * window;
     int i;
 
     for (i = 0; i < s->mixing.layers; i++) {
-        float *at = specdec__states_at(s, slot) + (size_t)i * layer;
+        float *at = specdec__states_address(s, slot) + (size_t)i * layer;
 
-        specdec__kv_move_floats(file, (int)window, (unsigned char *)(at + (s->half[slot] ? window : 0)), 4);
-        specdec__kv_move_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
+        specdec__kv_copy_floats(file, (int)window, (unsigned char *)(at + (s->current_window[slot] ? window : 0)), 4);
+        specdec__kv_copy_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
     }
 }
 
@@ -39464,23 +39511,23 @@ static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, 
     const specdec__pages *pages = &kv->span[span];
     const specdec__segments *s = &view->span[span];
     const int needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
-    int i, room = pages->free_count + pages->idle;
+    int i, room = pages->free_count + pages->only_kept;
 
-    for (i = 0; i < s->count + s->spare; i++)
-        room += pages->views[s->at[i].page] == 1 + pages->kept[s->at[i].page];
-    return !pages->count || (needed <= room && needed <= view->capacity);
+    for (i = 0; i < s->count + s->spare_pages; i++)
+        room += pages->view_counts[s->segment[i].page] == 1 + pages->kept_counts[s->segment[i].page];
+    return !pages->count || (needed <= room && needed <= view->max_segments);
 }
 
 /* Gives an empty view slots for logical positions [from, end) of a span. The caller has checked with specdec__view_fits
    that there are enough pages. */
-static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, int from, int end)
+static void specdec__view_assign_slots(specdec__view *view, specdec__kv *kv, int span, int from, int end)
 {
     specdec__segments *s = &view->span[span];
 
-    for (; from < end && kv->span[span].count; from += s->at[s->count++].length) {
-        specdec__segment *at = &s->at[s->count];
+    for (; from < end && kv->span[span].count; from += s->segment[s->count++].length) {
+        specdec__segment *at = &s->segment[s->count];
 
-        at->page = specdec__pages_take(kv, span);
+        at->page = specdec__pages_take_page(kv, span);
         at->start = from;
         at->from = from % SPECDEC__KEYS;
         at->length = specdec__min_int(SPECDEC__KEYS - at->from, end - from);
@@ -39501,9 +39548,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
 
     memcpy(v + (size_t)at * 4, &scale, 4);
     for (d = 0; d < layer->value_dim; d++)
-        v[specdec__kv_value_code(at, d)] = (unsigned char)codes[d];
+        v[specdec__kv_value_code_offset(at, d)] = (unsigned char)codes[d];
     for (d = 0; d < layer->dim; d += 32) {
-        unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
+        unsigned char *own = k + specdec__kv_key_block_offset(layer, at, d);
 
         scale = kernels->float_to_codes(key + d, 32, row);
         specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
@@ -39581,14 +39628,14 @@ static const float *specdec__kv_values_as_floats(int type, const specdec__kv_lay
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; a wider step takes several passes */
 #define SPECDEC__SCORES 65  /* columns for whose scores of a tile there is memory: 64 would be 4096 bytes, and rows that
                                far apart share a cache set */
-#define SPECDEC__TAPS 5     /* readers of hidden states in one step: a caller, and drafters */
+#define SPECDEC__STATE_READERS 5 /* readers of hidden states in one step: a caller, and drafters */
 #define SPECDEC__STRETCH 8  /* blocks in a stretch of keys, over which sums are separate until they are merged: 512
                                keys */
 
-/* The nodes of a step, parents before children. The first `done` nodes were run by an earlier step, since when no view
-   has changed: only their keys and values are read. */
+/* The nodes of a step, parents before children. The first done_count nodes were run by an earlier step, since when no
+   view has changed: only their keys and values are read. */
 typedef struct specdec__batch {
-    int n, done;                   /* all nodes; nodes that an earlier step has run */
+    int n, done_count;             /* all nodes; nodes that an earlier step has run */
     const int32_t *tokens;         /* (n) */
     const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
     specdec__view *const *views;   /* (n) */
@@ -39601,12 +39648,12 @@ typedef struct specdec__batch {
 
 /* Hidden states that a step copies for one reader. layers[i]: the residual stream before layer number layers[i]; or
    SPECDEC_STATE_FINAL. */
-typedef struct specdec__taps {
+typedef struct specdec__state_reader {
     const int *layers; /* (count) */
     int count;
     int first;         /* the first of the step's nodes whose states are copied */
-    float *out;        /* (nodes from `first` on, count, embedding); NULL: no states are copied */
-} specdec__taps;
+    float *out;        /* (nodes from the first on, count, embedding); NULL: no states are copied */
+} specdec__state_reader;
 
 /* Buffers of one thread. dim: the largest padded size of a head. */
 typedef struct specdec__scratch {
@@ -39616,7 +39663,7 @@ typedef struct specdec__scratch {
     float *sums;               /* (2, 64 columns, 16 rows) products of two tiles */
     float *keys, *values;      /* two pages of one head as floats: (2, dim, 64) and (2, 64, dim); NULL where the cache
                                   has 8-bit codes */
-    int page[2], slots[2];     /* which pages `keys` and `values` hold for the current unit, and how many of their
+    int page_held[2], slots_held[2]; /* pages that `keys` and `values` hold for the current unit, and how many of their
                                   slots; -1: none */
     float *gathered;           /* (64, dim) values of a block whose slots are in several pages; NULL where the cache has
                                   8-bit codes */
@@ -39628,89 +39675,91 @@ typedef struct specdec__scratch {
                                   (dim) a quantised value */
     float *out;                /* (dim) a key or value, padded with zeros */
     float *inputs;             /* (layers * width) a token's row of the embeddings for layers */
-    float *partner;            /* (dim) for RoPE: each dimension's partner in its pair */
-    float *states;             /* (copies, rows, values) copies of the state matrix of a head, for branches of a tree */
+    float *rope_partner;       /* (dim) for RoPE: each dimension's partner in its pair */
+    float *state_copies;       /* (copies, rows, values) copies of the state matrix of a head, for branches of a tree */
     uint64_t state_read, state_written; /* bytes of states and their inputs that this step has read, written */
-    int half;                  /* the half of a layer at work: 2 * layer: attention; 2 * layer + 1: feed-forward
+    int current_half;          /* the half of a layer at work: 2 * layer: attention; 2 * layer + 1: feed-forward
                                   network; -1: embeddings */
 } specdec__scratch;
 
 /* Columns [column, column + count), at most SPECDEC__COLUMNS, that one expert multiplies. */
-typedef struct specdec__job {
+typedef struct specdec__expert_job {
     int expert, column, count;
-} specdec__job;
+} specdec__expert_job;
 
 /* The experts of each row of a step (mixture of experts). There is a column for each pair of a row and one of its
    experts; the columns of an expert are contiguous. */
-typedef struct specdec__routes {
+typedef struct specdec__expert_routes {
     int *expert;       /* (n, chosen) experts of each row, best first */
-    float *share;      /* (n, chosen) weights of their outputs */
+    float *weight;     /* (n, chosen) weights of their outputs */
     int *column;       /* (n, chosen) column of each pair of row and expert */
     int *row;          /* (n * chosen) row of each column */
-    int *begin;        /* (experts + 1) first column of each expert */
-    specdec__job *job; /* (jobs) */
+    int *first_column; /* (experts + 1) first column of each expert */
+    specdec__expert_job *job; /* (jobs) */
     int jobs;          /* columns of all experts, in jobs of at most SPECDEC__COLUMNS */
-} specdec__routes;
+} specdec__expert_routes;
 
 struct specdec__context;
 
 /* Functions that a cluster hooks into each step of a rank's part of a model. */
 typedef struct specdec__forward_hooks {
-    void (*between)(struct specdec__context *c); /* called before each layer */
+    void (*before_layer)(struct specdec__context *c); /* called before each layer */
     /* Called once a batch is checked, before it changes any recurrent state. Its error is the step's error. NULL:
        none. */
     specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
     /* Called behind the last layer of this part with the step's result so far. If that is OK, it runs the layers of
        later ranks and fetches the rows of the batch; else it informs the later ranks and returns the result. NULL:
        none. */
-    specdec_result (*beyond)(struct specdec__context *c, specdec_result result, specdec_error *error);
+    specdec_result (*after_layers)(struct specdec__context *c, specdec_result result, specdec_error *error);
 } specdec__forward_hooks;
 
 /* A row that recurrent layers process in a step: a waiting token, or a node. */
 typedef struct specdec__mix_row {
     int node;           /* row of the step's buffers; -1: the token was run by an earlier step */
-    int place;          /* entry of the view's stored inputs (specdec__state_inputs); -1: its inputs are not stored */
-    int before;         /* the row of the previous token or parent node; -1: the view's current state */
+    int input_index;    /* entry of the view's stored inputs (specdec__state_inputs_address); -1: its inputs are not
+                           stored */
+    int parent;         /* the row of the previous token or parent node; -1: the view's current state */
     int child, sibling; /* first child and next sibling of an uncertain node; -1: none */
-    int weight;         /* nodes in its subtree that are run, itself included */
+    int subtree_nodes;  /* nodes in its subtree that are run, itself included */
 } specdec__mix_row;
 
-/* One step of the walk through a tree: copy `to` of the state is overwritten by copy `from` (-1: by the state itself),
-   then a row is applied to it. */
+/* One step of the walk through a tree: target_copy of the state is overwritten by source_copy (-1: by the state
+   itself), then a row is applied to it. */
 typedef struct specdec__mix_step {
-    int row, from, to;
+    int row, source_copy, target_copy;
 } specdec__mix_step;
 
 /* The rows of one view in a step of recurrent layers, and what happens to the view's state. */
 typedef struct specdec__mix_part {
     specdec__view *view;
-    int from, to;         /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
-    int first;            /* the view's first row */
+    int read_slot, written_slot; /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
+    int first_row;        /* the view's first row */
     int waiting, certain; /* its first rows are waiting tokens, the next ones certain nodes */
-    int base;             /* the last of these rows, whose state all other rows follow; first - 1: there is none */
-    int walk, walks;      /* first step, and number of steps, of the walk through the uncertain nodes */
+    int base_row;         /* the last of these rows, whose state all other rows follow; first - 1: there is none */
+    int first_step, step_count; /* first step, and number of steps, of the walk through the uncertain nodes */
 } specdec__mix_part;
 
 /* The rows of a step of recurrent layers, by view, and the buffers of these layers. */
-typedef struct specdec__mixes {
+typedef struct specdec__mix_rows {
     specdec__mix_row *row;         /* (rows) */
-    specdec__mix_step *step, *stack; /* (steps) walks through the trees of all parts; (most) a buffer for making them */
+    specdec__mix_step *step, *walk_stack; /* (steps) walks through the trees of all parts; (max_nodes) a buffer for
+                                             making them */
     specdec__mix_part *part;       /* (parts) one for each view */
     int rows, steps, parts;
-    int room;                      /* rows that there is memory for */
+    int max_rows;                  /* rows that there is memory for */
     unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
-                                      specdec__forward_mix */
-    int *of;                       /* (most) row of each node */
-    int raw_stride, made_stride, inner; /* floats between rows of raw, of made, of a layer's output in h */
+                                      specdec__forward_mix_run_layer */
+    int *row_of_node;              /* (max_nodes) row of each node */
+    int raw_stride, convolved_stride, output_stride; /* floats between rows of `raw`, of `convolved`, of outputs in h */
     float *raw;                    /* (n, raw_stride) outputs of a layer's input matrices */
-    float *made;                   /* (rows, made_stride) outputs of the convolution; then the decay and the rate of
-                                      each head */
+    float *convolved;              /* (rows, convolved_stride) outputs of the convolution; then the decay and the rate
+                                      of each head */
     float *zeros;                  /* (channels) zeros: inputs before the first token */
-    float *unit;                   /* (2, rows) weights of the RMS norms of queries, then keys, of a head: scaled to
+    float *unit_weights;           /* (2, rows) weights of the RMS norms of queries, then keys, of a head: scaled to
                                       length 1 / root(rows), and 1 */
-    float *beside;                 /* (most, e) x plus the output of a recurrent layer, where the same layer also
+    float *x_plus_output;          /* (max_nodes, e) x plus the output of a recurrent layer, where the same layer also
                                       attends; else NULL */
-} specdec__mixes;
+} specdec__mix_rows;
 
 /* What a step computes for its wanted rows: logits; upper bounds of logits (>>forward/screen); nothing, as no row will
    be read. */
@@ -39718,120 +39767,122 @@ enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING }
 
 /* Whether and how steps screen the output matrix (>>forward/screen), and statistics of it. */
 typedef struct specdec__screen {
-    int asked;       /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
+    int needed;      /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
                         rows need */
-    int bounds;      /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
-    float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
+    int computed;    /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
+    float *norms;    /* (max_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
                         by */
-    int pause, left; /* steps without screening after a step whose bounds excluded too few rows; how many of them are
-                        left */
-    uint64_t rows, read, whole; /* statistics: see specdec_info */
+    int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
+                                    them are left */
+    uint64_t rows, rows_read, whole_steps; /* statistics: see specdec_info */
     int64_t saved;
 } specdec__screen;
 
-/* A model with its cache and all buffers of a step. Buffers have rows for `most` nodes; e is the stride of rows of the
-   embedding's width. */
+/* A model with its cache and all buffers of a step. Buffers have rows for `max_nodes` nodes; e is the stride of rows of
+   the embedding's width. */
 typedef struct specdec__context {
     const specdec__model *model;
     const specdec__kernels *kernels;
     specdec__pool *pool;
     int threads;               /* threads of the pool that take part */
-    int checks;                /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
+    int checks_values;         /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
                                   change the text */
-    int unsound;               /* 1: some row of the step has such a value: see `wrong` */
-    int *wrong;                /* (most) by row: 2 + the half of a layer (see specdec__scratch) whose values were the
-                                  first that are not finite; negative: a key or value there was too large for the cache;
-                                  0: all values are sound */
+    int any_unsound;           /* 1: some row of the step has such a value: see `first_unsound` */
+    int *first_unsound;        /* (max_nodes) by row: 2 + the half of a layer (see specdec__scratch) whose values were
+                                  the first that are not finite; negative: a key or value there was too large for the
+                                  cache; 0: all values are sound */
     /* the current step: */
     const specdec__batch *batch;
     int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
                                   rows have logits */
     /* for all steps: */
-    int most;                  /* nodes of a step, at most */
-    int most_rows;             /* rows of logits of a step, at most */
-    int room_for_sums;         /* pairs of query and stretch whose sums there is memory for: see
-                                  specdec__forward_stretches */
+    int max_nodes;             /* nodes of a step, at max_nodes */
+    int max_rows;              /* rows of logits of a step, at max_nodes */
+    int max_sums;              /* pairs of query and stretch whose sums there is memory for: see
+                                  specdec__forward_seen_stretches */
     specdec__scratch *scratch; /* (threads) */
     const specdec__matrix *embedding, *output; /* the model's, or those of the model that lends them (the target) */
     int e;                     /* floats between rows of the embedding's width: see specdec__forward_stride; in shapes
                                   below, q, k, v and ff are such strides for the widest layer */
-    float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)) what the next
-                                  matrix reads; during attention gates of its heads; after a step hidden states
+    float *x;                  /* (max_nodes, e): residual stream */
+    float *h;                  /* (max_nodes, max(e, heads times values, twice e where the layer reads states)) what the
+                                  next matrix reads; during attention gates of its heads; after a step hidden states
                                   (row_count, e) */
-    float *cosine, *sine;      /* (2, most, dim) for SPECDEC__ROPE and, if a layer has it, SPECDEC__ROPE_OTHER */
-    float *beside;             /* (most, e) x plus the output of attention, where the feed-forward network reads the
-                                  same x as attention; else NULL */
-    float *inputs;             /* (most, layers * width) embeddings for layers; NULL: the model has none */
-    float *streams;            /* (streams - 1, most, e) all residual streams but x (>>forward/streams); NULL: the model
-                                  has one */
-    float *predicted;          /* (most, e) the current layer's prediction of x */
-    float *stream_router;      /* (most, 16) output of the current layer's router of streams */
-    float *convs, *mixed;      /* (most, weights) weights of convolutions over a block, (most, e) their output; NULL:
-                                  the model has none */
-    const double *frequency[2]; /* of SPECDEC__ROPE (in long contexts SPECDEC__ROPE_LONG) and of SPECDEC__ROPE_OTHER:
-                                   radians a position for each pair */
+    float *cosine, *sine;      /* (2, max_nodes, dim) for SPECDEC__ROPE and, if a layer has it,
+                                  SPECDEC__ROPE_ALTERNATE */
+    float *x_plus_attention;   /* (max_nodes, e) x plus the output of attention, where the feed-forward network reads
+                                  the same x as attention; else NULL */
+    float *inputs;             /* (max_nodes, layers * width) embeddings for layers; NULL: the model has none */
+    float *streams;            /* (streams - 1, max_nodes, e) all residual streams but x (>>forward/streams); NULL: the
+                                  model has one */
+    float *predicted;          /* (max_nodes, e) the current layer's prediction of x */
+    float *stream_router;      /* (max_nodes, 16) output of the current layer's router of streams */
+    float *conv_weights, *conv_output; /* (max_nodes, weights) weights of convolutions over a block, (max_nodes, e)
+                                          their output; NULL: the model has none */
+    const double *frequency[2]; /* of SPECDEC__ROPE (in long contexts SPECDEC__ROPE_LONG) and of
+                                   SPECDEC__ROPE_ALTERNATE: radians a position for each pair */
     /* during attention: */
-    float *rotated;            /* (most, heads, dim) queries after RoPE, scaled and padded as keys are */
-    float *queries;            /* (most, q) queries, and their gates if there are any, before RoPE */
-    float *keys, *values;      /* (most, k), (most, v) before they are stored in the cache */
+    float *rotated;            /* (max_nodes, heads, dim) queries after RoPE, scaled and padded as keys are */
+    float *queries;            /* (max_nodes, q) queries, and their gates if there are any, before RoPE */
+    float *keys, *values;      /* (max_nodes, k), (max_nodes, v) before they are stored in the cache */
     /* for latent attention (>>forward/latent): */
-    float *low;                /* (most, rank of queries) what attn_q_b reads, before its norm */
-    float *absorbed;           /* (most, heads * rank) still parts of queries times attn_k_b */
+    float *low;                /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
+    float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
     float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
                                   sums of latent rows */
-    specdec__sums sums;        /* (room_for_sums) maxima and weighted sums of queries (n, heads), by stretch; in the
+    specdec__sums sums;        /* (max_sums) maxima and weighted sums of queries (n, heads), by stretch; in the
                                   memory of `queries` and those behind it */
     /* outside attention, in the same memory: */
-    float *hidden;             /* (most, ff) output of the gate, then the gated product; for experts (most * chosen, ff
-                                  of an expert) */
-    float *y;                  /* (most, max(e, ff, stride of experts)) output of `up`, of a router, or what is to be
-                                  added to x */
-    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (most * chosen, e
-                                  or latent), then that of the shared expert (most, e) */
-    float *latent;             /* (most, latent) what experts read, then the sum of their outputs; NULL: experts read h
-                                  and add to y */
-    float *shared_router;      /* (most) output of the shared expert's router */
-    specdec__routes routes;
-    specdec__mixes mix;        /* for recurrent layers; its `raw` lies in the same memory */
+    float *hidden;             /* (max_nodes, ff) output of the gate, then the gated product; for experts (max_nodes *
+                                  chosen, ff of an expert) */
+    float *y;                  /* (max_nodes, max(e, ff, stride of experts)) output of `up`, of a router, or what is to
+                                  be added to x */
+    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
+                                  chosen, e or latent), then that of the shared expert (max_nodes, e) */
+    float *latent;             /* (max_nodes, latent) what experts read, then the sum of their outputs; NULL: experts
+                                  read h and add to y */
+    float *shared_router;      /* (max_nodes) output of the shared expert's router */
+    specdec__expert_routes routes;
+    specdec__mix_rows mix;     /* for recurrent layers; its `raw` lies in the same memory */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
-    specdec__columns turned;   /* rotated queries as quantised columns (kv head, node, query head), where the cache has
-                                  8-bit codes */
-    int *slots[SPECDEC__SPANS]; /* (most) by node: its slot in each span */
-    int *place, *position;     /* (most) by node: keys before its own; position for RoPE */
-    int *trunk;                /* (most) by node: 1: all earlier nodes of its view are its ancestors */
+    specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
+                                         cache has 8-bit codes */
+    int *slots[SPECDEC__SPANS]; /* (max_nodes) by node: its slot in each span */
+    int *key_index, *position; /* (max_nodes) by node: keys before its own; position for RoPE */
+    int *trunk;                /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
     specdec__range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
-    float *logits;             /* (most_rows, output rows) */
+    float *logits;             /* (max_rows, output rows) */
     specdec__screen screen;
     /* arrays for a batch: */
-    int32_t *tokens, *parents; /* (most) */
-    specdec__view **views;     /* (most) */
-    unsigned char *wanted;     /* (most) */
-    unsigned char *certain;    /* (most) */
-    int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps[SPECDEC__TAPS]; /* readers of hidden states in the next steps: a caller, then drafters */
+    int32_t *tokens, *parents; /* (max_nodes) */
+    specdec__view **views;     /* (max_nodes) */
+    unsigned char *wanted;     /* (max_nodes) */
+    unsigned char *certain;    /* (max_nodes) */
+    int *path;                 /* (max_nodes): nodes to be committed */
+    specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
+                                                           drafters */
     float *reads;              /* (n, specdec__forward_read_stride) hidden states of another model that the next step
                                   reads; NULL: x already holds what they give, or the model reads none */
     /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
        cache's keys. NULL: not called. */
-    void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
-    void *recalls;             /* argument of recall */
+    void (*before_attention)(struct specdec__context *c, int thread, const specdec__layer *layer);
+    void *before_attention_argument; /* argument of recall */
     const specdec__forward_hooks *hooks; /* of a cluster; NULL: none */
-    void *link;                /* argument of the hooks: the cluster's link */
+    void *hooks_argument;      /* argument of the hooks: the cluster's link */
     specdec__kv kv;
 } specdec__context;
 
 SPECDEC__FOR_SIZE
 
 /* Takes the buffers of all threads from an arena. */
-static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
+static void specdec__context_take_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
     const specdec__mixing *mixing = &c->model->mixing;
     specdec__scratch unused, *s;
     int i, copies = 1;
 
-    while (mixing->layers && c->most >> copies)
+    while (mixing->layers && c->max_nodes >> copies)
         copies++;
 
     c->scratch = SPECDEC__TAKE(arena, specdec__scratch, threads);
@@ -39840,7 +39891,7 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
         s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
         s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
         s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
-        if (specdec__kv_types[c->kv.type].tiles) {
+        if (specdec__kv_types[c->kv.type].has_codes) {
             s->page_codes = (unsigned char *)specdec__arena_take(arena, 1, c->kv.head_bytes, SPECDEC__CACHE_LINE);
             s->codes = SPECDEC__TAKE(arena, unsigned char,
                                      specdec__max_int(SPECDEC__COLUMNS * SPECDEC__KEYS, c->kv.dim));
@@ -39850,31 +39901,33 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
             s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
         }
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
-        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].tiles ? SPECDEC__SCORES : 4) *
+        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].has_codes ? SPECDEC__SCORES
+                                                         : 4) *
                                                 SPECDEC__KEYS);
         if (mixing->layers)
-            s->states = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head(mixing));
+            s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head_floats(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
-        s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
+        s->rope_partner = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
     }
 }
 
 /* Floats added to each row so that a row is an odd number of cache lines: otherwise rows compete for the same cache
    sets. */
-#define SPECDEC__APART 16
+#define SPECDEC__ROW_PADDING 16
 
-/* Returns the floats between rows of `width` values: a multiple of 32, plus SPECDEC__APART. */
-static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
+/* Returns the floats between rows of `width` values: a multiple of 32, plus SPECDEC__ROW_PADDING. */
+static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__ROW_PADDING; }
 
 /* Returns the function that normalises rows of x: RMS norm or LayerNorm. */
-SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
+SPECDEC__INLINE specdec__norm_function *specdec__forward_norm_function(const specdec__context *c)
 {
     return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
 }
 
 /* Returns the layout of a layer's keys and values in the cache. */
-SPECDEC__INLINE const specdec__kv_layer *specdec__context_keys(const specdec__context *c, const specdec__layer *layer)
+SPECDEC__INLINE const specdec__kv_layer *specdec__context_kv_layer(const specdec__context *c,
+                                                                   const specdec__layer *layer)
 {
     return &c->kv.layer[layer->index];
 }
@@ -39886,7 +39939,7 @@ static int specdec__forward_read_stride(const specdec__model *m)
 }
 
 /* Takes memory for `count` quantised columns of `width` values from an arena. */
-static void specdec__columns_take(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
+static void specdec__columns_take_memory(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
 {
     columns->codes = SPECDEC__TAKE(arena, int8_t, count * width);
     columns->scale = SPECDEC__TAKE(arena, float, count * (width / 32));
@@ -39897,59 +39950,60 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
 }
 
 /* Returns the most columns that a matrix is multiplied by in a step. */
-static size_t specdec__context_columns(const specdec__context *c)
+static size_t specdec__context_max_columns(const specdec__context *c)
 {
-    return (size_t)c->most * (size_t)(specdec__model_mixes(c->model) ? c->model->chosen : 1);
+    return (size_t)c->max_nodes * (size_t)(specdec__model_has_experts(c->model) ? c->model->chosen_experts : 1);
 }
 
 /* Takes memory for the routes of a mixture of experts from an arena. */
-static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
+static void specdec__context_take_routes(specdec__context *c, specdec__arena *arena)
 {
-    const size_t columns = specdec__context_columns(c);
+    const size_t columns = specdec__context_max_columns(c);
 
     c->routes.expert = SPECDEC__TAKE(arena, int, columns);
-    c->routes.share = SPECDEC__TAKE(arena, float, columns);
+    c->routes.weight = SPECDEC__TAKE(arena, float, columns);
     c->routes.column = SPECDEC__TAKE(arena, int, columns);
     c->routes.row = SPECDEC__TAKE(arena, int, columns);
-    c->routes.begin = SPECDEC__TAKE(arena, int, c->model->experts + 1);
-    c->routes.job = SPECDEC__TAKE(arena, specdec__job, columns);
+    c->routes.first_column = SPECDEC__TAKE(arena, int, c->model->experts + 1);
+    c->routes.job = SPECDEC__TAKE(arena, specdec__expert_job, columns);
 }
 
 /* Takes memory for recurrent layers from an arena, except for `raw`, which shares the memory of attention's buffers. */
-static void specdec__context_mix(specdec__context *c, const specdec__room *room, specdec__arena *arena)
+static void specdec__context_take_mix(specdec__context *c, const specdec__kv_demand *room, specdec__arena *arena)
 {
     const specdec__mixing *m = &c->model->mixing;
-    const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->views, c->most), (size_t)room->tree);
-    const size_t rows = specdec__size_add((size_t)c->most, waiting);
+    const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->max_views, c->max_nodes),
+                                                  (size_t)room->tree_nodes);
+    const size_t rows = specdec__size_add((size_t)c->max_nodes, waiting);
     int i;
 
-    c->mix.raw_stride = specdec__forward_stride(m->row);
-    c->mix.inner = specdec__forward_stride(m->inner);
-    c->mix.made_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
-    c->mix.room = rows < 1 << 30 ? (int)rows : 1 << 30;
+    c->mix.raw_stride = specdec__forward_stride(m->input_width);
+    c->mix.output_stride = specdec__forward_stride(m->output_width);
+    c->mix.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->mix.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
     c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
-    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
-    c->mix.stack = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
-    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->views, c->most));
+    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
+    c->mix.walk_stack = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
+    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->max_views, c->max_nodes));
     c->mix.done = (unsigned char *)specdec__arena_take(
-        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->views, c->most)),
+        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->max_views, c->max_nodes)),
         (size_t)m->heads + 1, 1);
-    c->mix.of = SPECDEC__TAKE(arena, int, c->most);
+    c->mix.row_of_node = SPECDEC__TAKE(arena, int, c->max_nodes);
     if (m->layers)
-        c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
+        c->mix.convolved = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.convolved_stride));
     c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
-    c->mix.unit = SPECDEC__TAKE(arena, float, 2 * m->rows);
-    if (c->model->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
-        c->mix.beside = SPECDEC__TAKE(arena, float, (size_t)c->most * (size_t)specdec__forward_stride(
+    c->mix.unit_weights = SPECDEC__TAKE(arena, float, 2 * m->rows);
+    if (c->model->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
+        c->mix.x_plus_output = SPECDEC__TAKE(arena, float, (size_t)c->max_nodes * (size_t)specdec__forward_stride(
                                                                           c->model->embedding));
-    for (i = 0; c->mix.unit && i < m->rows; i++) {
-        c->mix.unit[i] = (float)(1.0 / m->rows);
-        c->mix.unit[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
+    for (i = 0; c->mix.unit_weights && i < m->rows; i++) {
+        c->mix.unit_weights[i] = (float)(1.0 / m->rows);
+        c->mix.unit_weights[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
     }
 }
 
 /* Takes memory for the residual streams besides x from an arena. n: rows. */
-static void specdec__context_streams(specdec__context *c, size_t n, specdec__arena *arena)
+static void specdec__context_take_streams(specdec__context *c, size_t n, specdec__arena *arena)
 {
     c->streams = SPECDEC__TAKE(arena, float, (size_t)(c->model->streams.count - 1) * n * (size_t)c->e);
     c->predicted = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
@@ -39958,11 +40012,11 @@ static void specdec__context_streams(specdec__context *c, size_t n, specdec__are
 
 /* Takes memory for buffers that are used during attention, and for buffers used outside it: the two sets share memory.
    In the first set, the sums of attention share the memory of queries, keys and values before RoPE. n: rows. */
-static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
+static void specdec__context_take_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
     const specdec__model *m = c->model;
-    const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
-    const size_t columns = specdec__context_columns(c);
+    const size_t heads = (size_t)m->heads, sums = (size_t)c->max_sums, begin = arena->used;
+    const size_t columns = specdec__context_max_columns(c);
     const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
     size_t rotated, end, inner;
 
@@ -39983,13 +40037,13 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
     inner = n * (size_t)ff;
-    if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
+    if (specdec__model_has_experts(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
     if (inner < n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL])))
         inner = n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL]));
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
-    if (specdec__model_mixes(m)) {
+    if (specdec__model_has_experts(m)) {
         c->up = SPECDEC__TAKE(arena, float, inner);
         c->parts = SPECDEC__TAKE(arena, float,
                                  columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
@@ -40003,17 +40057,17 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
 }
 
-/* Takes all memory of a context from an arena, for the views and steps of `room` and for most_rows rows of logits.
+/* Takes all memory of a context from an arena, for the views and steps of `room` and for max_rows rows of logits.
    lender: the context of the target, whose embedding, output matrix and keys are used where the model has none; NULL:
    the model has them. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__context *lender,
                                   const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
-                                  const specdec__room *room, int most_rows, specdec__arena *arena)
+                                  const specdec__kv_demand *room, int most_rows, specdec__arena *arena)
 {
-    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.joined;
+    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->view_keys > model->rope_original;
+    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.is_nextn;
     const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
-    size_t n = (size_t)room->most, widest, ropes;
+    size_t n = (size_t)room->step_nodes, widest, ropes;
     size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
 
@@ -40024,20 +40078,20 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->kernels = kernels;
     c->pool = pool;
     c->threads = threads;
-    c->most = room->most;
-    c->most_rows = model->bare ? 0 : most_rows;
-    c->room_for_sums = model->heads * room->most *
-                       (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
+    c->max_nodes = room->step_nodes;
+    c->max_rows = model->lacks_output ? 0 : most_rows;
+    c->max_sums = model->heads * room->step_nodes *
+                       (room->view_keys + room->step_nodes > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
-    c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
-    ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
-    if (lender && model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
-        specdec__kv_lend(&c->kv, &lender->kv, model, arena);
+    c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_ALTERNATE];
+    ropes = model->trait[SPECDEC__ALTERNATE_BASE] != 0 ? 2 : 1;
+    if (lender && model->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW)
+        specdec__kv_borrow(&c->kv, &lender->kv, model, arena);
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
-    specdec__context_scratch(c, threads, arena);
-    if (specdec__mixing_is(&model->mixing))
-        specdec__context_mix(c, room, arena);
+    specdec__context_take_scratch(c, threads, arena);
+    if (specdec__mixing_exists(&model->mixing))
+        specdec__context_take_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
     if (model->latent_attention.rank) {
@@ -40054,46 +40108,46 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
-    widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
+    widest = (size_t)specdec__max_int((int)widest, c->mix.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
-                                                                    specdec__max_int(reads, c->mix.inner)));
-    c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
+                                                                    specdec__max_int(reads, c->mix.output_stride)));
+    c->x_plus_attention = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     if (model->inputs.width)
         c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
                                                                                     model->layers));
     if (model->streams.count)
-        specdec__context_streams(c, n, arena);
+        specdec__context_take_streams(c, n, arena);
     if (model->block.taps) {
-        const int weights = 2 * model->block.taps * (model->embedding / model->block.group);
+        const int weights = 2 * model->block.taps * (model->embedding / model->block.group_size);
 
-        c->convs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
-        c->mixed = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+        c->conv_weights = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
+        c->conv_output = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     }
-    specdec__context_halves(c, n, arena);
-    if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
-        specdec__columns_take(&c->columns, heads, wide, arena);
+    specdec__context_take_halves(c, n, arena);
+    if (heads * wide > specdec__context_max_columns(c) * widest) /* they take the room of one another */
+        specdec__columns_take_memory(&c->columns, heads, wide, arena);
     else
-        specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
-    if (specdec__model_mixes(model))
-        specdec__context_routes(c, arena);
-    if (specdec__kv_types[kv_type].tiles)
-        specdec__columns_take(&c->turned, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
+        specdec__columns_take_memory(&c->columns, specdec__context_max_columns(c), widest, arena);
+    if (specdec__model_has_experts(model))
+        specdec__context_take_routes(c, arena);
+    if (specdec__kv_types[kv_type].has_codes)
+        specdec__columns_take_memory(&c->rotated_columns, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->slots[i] = SPECDEC__TAKE(arena, int, n);
-    c->place = SPECDEC__TAKE(arena, int, n);
+    c->key_index = SPECDEC__TAKE(arena, int, n);
     c->position = SPECDEC__TAKE(arena, int, n);
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
-    c->wrong = SPECDEC__TAKE(arena, int, n);
+    c->first_unsound = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float,
-                              specdec__size_add(specdec__size_multiply((size_t)c->most_rows, (size_t)c->output->rows),
+                              specdec__size_add(specdec__size_multiply((size_t)c->max_rows, (size_t)c->output->rows),
                                                 15));
-    c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->most_rows, SPECDEC__PLANE_PARTS));
+    c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
@@ -40102,12 +40156,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
 }
 
-/* Makes an empty view for room->length keys and the nodes of a step. kept: 1: a kept view, which has no nodes. */
-static void specdec__context_view(const specdec__context *c, specdec__view *view, const specdec__room *room, int kept,
-                                  specdec__arena *arena)
+/* Makes an empty view for room->view_keys keys and the nodes of a step. kept: 1: a kept view, which has no nodes. */
+static void specdec__context_init_view(const specdec__context *c, specdec__view *view, const specdec__kv_demand *room,
+                                       int kept, specdec__arena *arena)
 {
-    specdec__view_init(view, &c->kv, (room->length + 2 * room->most) / SPECDEC__KEYS + 2, kept ? 0 : room->tree,
-                       arena);
+    specdec__view_init(view, &c->kv, (room->view_keys + 2 * room->step_nodes) / SPECDEC__KEYS + 2,
+                       kept ? 0 : room->tree_nodes, arena);
 }
 
 SPECDEC__FOR_SPEED
@@ -40134,20 +40188,20 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 /* Returns the bytes of one plane of the output matrix. block: its bytes for a block of 32 columns and 16 rows. */
-static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, int block)
+static SPECDEC__UNUSED int64_t specdec__screen_plane_bytes(const specdec__context *c, int block)
 {
     return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
 }
 
 /* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
-SPECDEC__INLINE int specdec__screen_makes(const specdec__context *c)
+SPECDEC__INLINE int specdec__screen_choice(const specdec__context *c)
 {
-    return c->screen.asked == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.asked;
+    return c->screen.needed == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.needed;
 }
 
 /* Computes a thread's share of c->screen.norms (row_count, parts): the norms of parts of the columns that the output
    matrix is multiplied by. A norm becomes NaN where bounds could overflow, and so do the bounds. */
-static void specdec__screen_norms(const specdec__context *c, int thread)
+static void specdec__screen_compute_norms(const specdec__context *c, int thread)
 {
     const specdec__columns *x = &c->columns;
     const specdec__matrix *output = c->output;
@@ -40165,7 +40219,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
             for (i = 0; i < 32; i++) {
                 const int value = x->codes[at * 32 + (size_t)i] + offset;
 
-                sums[output->bounds->part[b * 32 + i]] += value * value;
+                sums[output->bounds->part_of_column[b * 32 + i]] += value * value;
             }
             for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
                 squares[i] += (double)x->scale[at] * (double)x->scale[at] * (double)sums[i];
@@ -40173,7 +40227,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++) {
             const double norm = specdec__plane_root(squares[i]) * 1.0001;
 
-            most += norm * (double)output->bounds->most[i];
+            most += norm * (double)output->bounds->largest[i];
             norms[i] = norm < 1e30 ? (float)norm : specdec__float_from_bits(0x7fc00000u);
         }
         if (!(most < 1e30))
@@ -40182,8 +40236,8 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
 }
 
 /* Turns the products of a tile with the upper plane, sums (count, 16), into upper bounds of the logits. */
-SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const specdec__matrix *matrix, int tile,
-                                           int column, int count, float *sums)
+SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, const specdec__matrix *matrix, int tile,
+                                                    int column, int count, float *sums)
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
 
@@ -40192,7 +40246,8 @@ SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const spec
 }
 
 /* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
-static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column, specdec_candidate *items, int count)
+static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int column, specdec_candidate *items,
+                                                      int count)
 {
     const specdec__matrix *output = c->output;
     const unsigned char *rows[SPECDEC__ROWS];
@@ -40209,7 +40264,7 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];
     }
-    c->screen.read += (uint64_t)count;
+    c->screen.rows_read += (uint64_t)count;
     c->screen.saved -= (int64_t)count * (int64_t)output->row_bytes;
 }
 
@@ -40218,38 +40273,38 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
  * ================================================================================================================== */
 
 /* A tile of a matrix: rows [16 * tile, 16 * tile + 16). */
-typedef struct specdec__place {
+typedef struct specdec__matrix_tile {
     const specdec__matrix *matrix;
     int tile;
-} specdec__place;
+} specdec__matrix_tile;
 
 /* Returns the address of a tile: repacked, or as its rows lie in the file. */
-SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *place)
+SPECDEC__INLINE const unsigned char *specdec__matrix_tile_address(const specdec__matrix_tile *place)
 {
     const specdec__matrix *matrix = place->matrix;
 
     return matrix->tiles ? matrix->tiles + (size_t)place->tile * specdec__matrix_tile_bytes(matrix)
-                         : specdec__matrix_at(matrix, place->tile);
+                         : specdec__matrix_tile_in_file(matrix, place->tile);
 }
 
 /* Whether all of these tiles have 16 rows; the last tile of a matrix may have fewer. */
-static int specdec__places_whole(const specdec__place *places, int count)
+static int specdec__tiles_have_16_rows(const specdec__matrix_tile *places, int count)
 {
     while (count && (places[count - 1].tile + 1) * SPECDEC__ROWS <= places[count - 1].matrix->rows)
         count--;
     return !count;
 }
 
-/* Multiplies tiles of a matrix in planes by columns, as specdec__forward_tiles does: by the upper plane alone where the
-   step computes bounds, else by both planes. */
-static void specdec__forward_planes(const specdec__context *c, const specdec__place *places, int place_count,
-                                    const specdec__place *next, int column, int count, specdec__scratch *scratch,
-                                    float *const *sums)
+/* Multiplies tiles of a matrix in planes by columns, as specdec__forward_multiply_tiles does: by the upper plane alone
+   where the step computes bounds, else by both planes. */
+static void specdec__forward_multiply_planes(const specdec__context *c, const specdec__matrix_tile *places,
+                                             int place_count, const specdec__matrix_tile *next, int column, int count,
+                                             specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
     const int all = matrix->columns / 32;
     const size_t bytes = (size_t)all * SPECDEC__PLANE_UPPER;
-    specdec__multiply_function *multiply = c->screen.bounds ? c->kernels->plane : c->kernels->planes;
+    specdec__multiply_function *multiply = c->screen.computed ? c->kernels->plane : c->kernels->planes;
     specdec__tiles tiles;
     int from, i;
 
@@ -40272,17 +40327,17 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
             unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL * SPECDEC__ROWS * 4);
 
             c->kernels->join(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
-                             !c->screen.bounds, tile);
+                             !c->screen.computed, tile);
             tiles.tile[i] = tiles.next[i] = tile;
         }
         specdec__kernels_multiply(c->kernels, &tiles, blocks, scratch->panel, &c->columns, from, column, count, sums);
     }
 }
 
-/* Computes what specdec__forward_tiles computes, before the scales of matrices are applied. */
-static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
-                                      const specdec__place *next, int column, int count,
-                                      specdec__scratch *scratch, float *const *sums)
+/* Computes what specdec__forward_multiply_tiles computes, before the scales of matrices are applied. */
+static void specdec__forward_multiply_unscaled(const specdec__context *c, const specdec__matrix_tile *places,
+                                               int place_count, const specdec__matrix_tile *next, int column, int count,
+                                               specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
     const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
@@ -40290,14 +40345,14 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
     int from, i;
 
     if (matrix->bounds) {
-        specdec__forward_planes(c, places, place_count, next, column, count, scratch, sums);
+        specdec__forward_multiply_planes(c, places, place_count, next, column, count, scratch, sums);
         return;
     }
     tiles.type = matrix->type;
     tiles.tile[1] = NULL;
     for (i = 0; i < place_count; i++) {
-        tiles.tile[i] = specdec__place_bytes(&places[i]);
-        tiles.next[i] = specdec__place_bytes(&next[i]);
+        tiles.tile[i] = specdec__matrix_tile_address(&places[i]);
+        tiles.next[i] = specdec__matrix_tile_address(&next[i]);
     }
     if (matrix->tiles) {
         specdec__kernels_multiply(c->kernels, &tiles, matrix->columns / 32, scratch->panel, &c->columns, 0, column,
@@ -40305,7 +40360,7 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
         return;
     }
     if (c->columns.n == 1 && c->kernels->rows[matrix->type->number] && matrix->columns % 512 == 0 &&
-        specdec__places_whole(places, place_count)) {
+        specdec__tiles_have_16_rows(places, place_count)) {
         c->kernels->rows[matrix->type->number](&tiles, matrix->row_bytes, matrix->columns / 32, &c->columns,
                                                scratch->tile, sums);
         return;
@@ -40321,7 +40376,8 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
             unsigned char *tile = scratch->tile + (size_t)i * room;
 
             c->kernels->interleave(
-                own->type, specdec__place_bytes(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes,
+                own->type,
+                specdec__matrix_tile_address(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes,
                 own->row_bytes, rows, blocks, tile);
             tiles.tile[i] = tiles.next[i] = tile;
         }
@@ -40332,13 +40388,13 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
 
 /* Computes sums[i] (count, 16): tile places[i] times columns [column, column + count) of c->columns. The matrices of
    the tiles have the same type and columns. next: the tiles that this thread multiplies next, to be prefetched. */
-static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
-                                   const specdec__place *next, int column, int count,
-                                   specdec__scratch *scratch, float *const *sums)
+static void specdec__forward_multiply_tiles(const specdec__context *c, const specdec__matrix_tile *places,
+                                            int place_count, const specdec__matrix_tile *next, int column, int count,
+                                            specdec__scratch *scratch, float *const *sums)
 {
     int i;
 
-    specdec__forward_products(c, places, place_count, next, column, count, scratch, sums);
+    specdec__forward_multiply_unscaled(c, places, place_count, next, column, count, scratch, sums);
     for (i = 0; i < place_count; i++) {
         const specdec__matrix *matrix = places[i].matrix;
         const int at = matrix->scale_tiles ? places[i].tile / matrix->scale_tiles : 0;
@@ -40354,18 +40410,18 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__slices {
     specdec__context *context;
     const specdec__matrix *matrix;
-    int index, pairs;
+    int number, pairs;
 } specdec__slices;
 
 /* Multiplies a thread's slice by column 0, whatever it holds, and discards the sums: the weights are read as in a step
    of one token. */
-static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
+static SPECDEC__UNUSED void specdec__forward_multiply_slice(void *argument, int thread)
 {
     const specdec__slices *slices = (const specdec__slices *)argument;
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
-    int k = slices->index * specdec__pool_active(c->pool) + thread, end, i;
-    specdec__place places[4]; /* a pair and the next one */
+    int k = slices->number * specdec__pool_active(c->pool) + thread, end, i;
+    specdec__matrix_tile places[4]; /* a pair and the next one */
     float *sums[2];
 
     for (i = 0; i < 4; i++)
@@ -40376,27 +40432,27 @@ static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
     for (end = k + pairs; k < all && k < end; k++) {
         for (i = 0; i < 4; i++)
             places[i].tile = 2 * k + i;
-        specdec__forward_tiles(c, places, 2, places + 2, 0, 1, &c->scratch[thread], sums);
+        specdec__forward_multiply_tiles(c, places, 2, places + 2, 0, 1, &c->scratch[thread], sums);
     }
 }
 SPECDEC__FOR_SPEED
 
 /* A matrix to be multiplied, and where its product goes: out (n, stride) = matrix times columns + bias. */
-typedef struct specdec__output {
+typedef struct specdec__matrix_product {
     const specdec__matrix *matrix;
     const float *bias; /* (rows); NULL: none */
-    float *out;
+    float *rows_out;
     size_t stride;
-} specdec__output;
+} specdec__matrix_product;
 
 /* Writes the sums (count, 16) of a tile, plus the bias, to the rows of its target for columns [column, column + count).
    */
-static void specdec__forward_put(const specdec__context *c, const specdec__output *t, int tile, int column, int count,
-                                 const float *sums)
+static void specdec__forward_store_tile(const specdec__context *c, const specdec__matrix_product *t, int tile,
+                                        int column, int count, const float *sums)
 {
     int rows = t->matrix->rows - tile * SPECDEC__ROWS, i;
     const float *bias = t->bias ? t->bias + tile * SPECDEC__ROWS : NULL;
-    float *out = t->out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
+    float *out = t->rows_out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
 
     if (rows >= SPECDEC__ROWS) {
         c->kernels->put(sums, count, bias, out, t->stride);
@@ -40410,7 +40466,8 @@ static void specdec__forward_put(const specdec__context *c, const specdec__outpu
 
 /* Finds tile i of several matrices whose tiles are numbered one matrix behind the other: places[0] becomes this tile,
    places[1] the next one of the same matrix. Returns the target of the matrix. */
-static const specdec__output *specdec__forward_place(const specdec__output *targets, int i, specdec__place *places)
+static const specdec__matrix_product *specdec__forward_find_tile(const specdec__matrix_product *targets, int i,
+                                                                 specdec__matrix_tile *places)
 {
     for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
         i -= specdec__matrix_tiles(targets->matrix);
@@ -40421,7 +40478,8 @@ static const specdec__output *specdec__forward_place(const specdec__output *targ
 }
 
 /* Multiplies several matrices by c->columns. Threads claim tiles, two at a time. */
-static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__output *targets, int count)
+static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__matrix_product *targets,
+                                      int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
     float *sums[2];
@@ -40433,20 +40491,20 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
     for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
-        specdec__place places[2], next[2];
+        specdec__matrix_tile places[2], next[2];
         const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS; /* divisions are slow */
         const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
-        const specdec__output *t = specdec__forward_place(targets, walk.at - pass * tiles, places);
+        const specdec__matrix_product *t = specdec__forward_find_tile(targets, walk.at - pass * tiles, places);
         int after;
 
         pair = places[1].tile < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
         after = specdec__walk_next(&walk, pair);
-        specdec__forward_place(targets, passes > 1 ? after % tiles : after, next);
-        specdec__forward_tiles(c, places, pair, next, column, columns, scratch, sums);
-        for (i = 0; i < pair && c->screen.bounds && t->matrix == c->output; i++)
-            specdec__screen_widen(c, t->matrix, places[i].tile, column, columns, sums[i]);
+        specdec__forward_find_tile(targets, passes > 1 ? after % tiles : after, next);
+        specdec__forward_multiply_tiles(c, places, pair, next, column, columns, scratch, sums);
+        for (i = 0; i < pair && c->screen.computed && t->matrix == c->output; i++)
+            specdec__screen_compute_bounds(c, t->matrix, places[i].tile, column, columns, sums[i]);
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, t, places[i].tile, column, columns, sums[i]);
+            specdec__forward_store_tile(c, t, places[i].tile, column, columns, sums[i]);
     }
 }
 
@@ -40455,97 +40513,97 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
  *     share rows or ranges of columns.
  * ================================================================================================================== */
 
-/* Records in c->wrong that a row has a value that is not finite or, with `oversized`, one that the cache cannot hold.
-   Threads that record the same row do so for the same half of a layer. */
-static SPECDEC__NOINLINE void specdec__forward_note(specdec__context *c, int thread, int row, int oversized)
+/* Records in c->first_unsound that a row has a value that is not finite or, with `oversized`, one that the cache cannot
+   hold. Threads that record the same row do so for the same half of a layer. */
+static SPECDEC__NOINLINE void specdec__forward_record_unsound(specdec__context *c, int thread, int row, int oversized)
 {
-    const int half = c->scratch[thread].half + 2;
+    const int half = c->scratch[thread].current_half + 2;
 
-    if (!SPECDEC__LOAD(&c->wrong[row]))
-        SPECDEC__STORE(&c->wrong[row], oversized ? -half : half);
-    SPECDEC__STORE(&c->unsound, 1);
+    if (!SPECDEC__LOAD(&c->first_unsound[row]))
+        SPECDEC__STORE(&c->first_unsound[row], oversized ? -half : half);
+    SPECDEC__STORE(&c->any_unsound, 1);
 }
 
 /* Records a row of the step if one of the values x (count), times `factor`, is not finite. */
-SPECDEC__INLINE void specdec__forward_check(specdec__context *c, int thread, int row, const float *x, int count,
-                                            float factor)
+SPECDEC__INLINE void specdec__forward_check_row(specdec__context *c, int thread, int row, const float *x, int count,
+                                                float factor)
 {
-    if (c->checks && !c->kernels->sound(x, factor, count))
-        specdec__forward_note(c, thread, row, 0);
+    if (c->checks_values && !c->kernels->sound(x, factor, count))
+        specdec__forward_record_unsound(c, thread, row, 0);
 }
 
-#define SPECDEC__ALL_SOUND (1 << 30) /* stands for "no half had a wrong value": above the number of any half */
+#define SPECDEC__NO_HALF (1 << 30)   /* stands for "no half had a wrong value": above the number of any half */
 
 SPECDEC__FOR_SIZE
 /* Checks rows [row, end) of the last step: OK if all values were finite and fit the cache; else the error names the
    first layer and half where they were not. Errors: UNSUPPORTED (too large for the cache), FORMAT (not finite). */
-static specdec_result specdec__forward_sound(const specdec__context *c, int row, int end, specdec_error *error)
+static specdec_result specdec__forward_check_step(const specdec__context *c, int row, int end, specdec_error *error)
 {
     const specdec__model *m = c->model;
-    int half = SPECDEC__ALL_SOUND, oversized = 0;
+    int half = SPECDEC__NO_HALF, oversized = 0;
 
-    for (; c->unsound && row < end; row++) {
-        const int own = (c->wrong[row] < 0 ? -c->wrong[row] : c->wrong[row]) - 2;
+    for (; c->any_unsound && row < end; row++) {
+        const int own = (c->first_unsound[row] < 0 ? -c->first_unsound[row] : c->first_unsound[row]) - 2;
 
         if (own > -2 && own < half) {
             half = own;
-            oversized = c->wrong[row] < 0;
+            oversized = c->first_unsound[row] < 0;
         }
     }
-    if (half == SPECDEC__ALL_SOUND)
+    if (half == SPECDEC__NO_HALF)
         return SPECDEC_OK;
     if (oversized)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "keys or values of layer %d are too large for a cache in %s: config.kv = \"f32\" has room",
-                             m->first + half / 2, specdec__kv_types[c->kv.type].name);
+                             m->first_layer + half / 2, specdec__kv_types[c->kv.type].name);
     if (half < 0 || half >= 2 * m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s are no numbers: the model is broken",
                              half < 0 ? "embeddings" : "logits");
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "values are no numbers from layer %d on, %s: the model is broken",
-                         m->first + half / 2, half % 2 ? "its feed-forward network" : "its attention");
+                         m->first_layer + half / 2, half % 2 ? "its feed-forward network" : "its attention");
 }
 SPECDEC__FOR_SPEED
 
 /* A thread's part of a matrix of n rows: whole rows if there are many, else some blocks of 32 columns of every row. */
-typedef struct specdec__part {
-    int first, last; /* rows [first, last) */
-    int from, to;    /* blocks of 32 columns [from, to) */
-} specdec__part;
+typedef struct specdec__row_part {
+    int first_row, end_row; /* rows [first, last) */
+    int first_block, end_block; /* blocks of 32 columns [from, to) */
+} specdec__row_part;
 
 /* Returns a thread's part of n rows, `stride` floats apart. */
-static specdec__part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
+static specdec__row_part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
 {
-    const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32,
+    const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__ROW_PADDING) / 32,
               whole = n >= 16 * threads;
-    specdec__part part;
+    specdec__row_part part;
 
-    part.first = whole ? n * thread / threads : 0;
-    part.last = whole ? n * (thread + 1) / threads : n;
-    part.from = whole ? 0 : blocks * thread / threads;
-    part.to = whole ? blocks : blocks * (thread + 1) / threads;
+    part.first_row = whole ? n * thread / threads : 0;
+    part.end_row = whole ? n * (thread + 1) / threads : n;
+    part.first_block = whole ? 0 : blocks * thread / threads;
+    part.end_block = whole ? blocks : blocks * (thread + 1) / threads;
     return part;
 }
 
 /* Rows that the next matrices read, and how they are computed before they are quantised. */
-typedef struct specdec__input {
+typedef struct specdec__matrix_input {
     float *values;     /* (n, stride) */
     int n, stride;
-    const float *from; /* NULL, or: values = row rows[i] of `from`, */
+    const float *source; /* NULL, or: values = row source_rows[i] of `source`, */
     const float *norm; /* or its norm with these weights (NULL: no norm) */
-    const int *rows;   /* (n) row of the step that each row of values belongs to; NULL: row i */
+    const int *source_rows; /* (n) row of the step that each row of values belongs to; NULL: row i */
     const float *up;   /* (n, up_stride): values = activation(values) * up */
     int up_stride;
-    int alone;         /* 1: values = activation(values) * values, or with `shape` activation(values, shape): networks
+    int ungated;       /* 1: values = activation(values) * values, or with `xielu` that of these parameters: networks
                           without `up` */
-    const float *shape; /* (4) parameters of xIELU; NULL: another activation */
-} specdec__input;
+    const float *xielu; /* (4) parameters of xIELU; NULL: another activation */
+} specdec__matrix_input;
 
 /* Computes a thread's part of an input's values and quantises it into c->columns. */
-static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__input *in)
+static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__matrix_input *in)
 {
     const specdec__model *m = c->model;
-    const specdec__part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
-    const int at = part.from * 32, width = in->stride - SPECDEC__APART;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
+    const int at = part.first_block * 32, width = in->stride - SPECDEC__ROW_PADDING;
     specdec__columns columns; /* a copy but for what thread 0 is going to write */
     int i;
 
@@ -40558,22 +40616,24 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     columns.n = in->n;
     columns.stride = in->stride;
     columns.values = in->values;
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         float *row = in->values + (size_t)i * (size_t)in->stride;
-        const float *from = in->from ? in->from + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride : NULL;
+        const int source_row = in->source_rows ? in->source_rows[i] : i;
+        const float *from = in->source ? in->source + (size_t)source_row * (size_t)in->stride : NULL;
 
         if (from && in->norm)
-            specdec__forward_norm(c)(from, in->norm, m->epsilon, width, at, part.to * 32, row);
+            specdec__forward_norm_function(c)(from, in->norm, m->epsilon, width, at, part.end_block * 32, row);
         else if (from)
-            memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
-        if (in->up || in->alone)
+            memcpy(row + at, from + at, (size_t)(part.end_block * 32 - at) * sizeof *row);
+        if (in->up || in->ungated)
             c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](
                 row + at, in->up      ? in->up + (size_t)i * (size_t)in->up_stride + at
-                          : in->shape ? in->shape
-                                      : row + at, part.to * 32 - at);
-        if (in->up || in->alone) /* the others were checked where they come from */
-            specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
-        c->kernels->quantise(row, part.from, part.to, i, &columns);
+                          : in->xielu ? in->xielu
+                                      : row + at, part.end_block * 32 - at);
+        if (in->up || in->ungated) /* the others were checked where they come from */
+            specdec__forward_check_row(c, thread, in->source_rows ? in->source_rows[i] : i, row + at,
+                                       part.end_block * 32 - at, 1);
+        c->kernels->quantise(row, part.first_block, part.end_block, i, &columns);
     }
     if (thread == 0) {
         c->columns.n = in->n;
@@ -40584,43 +40644,46 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
 
 /* Computes a thread's part of to (n, e) = from + residual scale * y, where y is c->y or, with `norm`, its norm with
    these weights; c->h is overwritten then. */
-static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
+static void specdec__forward_add_residual(specdec__context *c, int thread, const float *norm, const float *from,
+                                          float *to)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int at = part.from * 32, count = part.to * 32 - at;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         float *y = c->y + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)c->e;
         float *x = to + (size_t)i * (size_t)c->e + at;
 
         if (norm)
-            specdec__forward_norm(c)(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+            specdec__forward_norm_function(c)(y, norm, c->model->epsilon, c->e - SPECDEC__ROW_PADDING, at,
+                                              part.end_block * 32, h);
         if (from != to)
             memcpy(x, from + (size_t)i * (size_t)c->e + at, (size_t)count * sizeof *x);
         c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
-        specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
+        specdec__forward_check_row(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
     }
 }
 
 /* Multiplies a thread's part of c->x by a factor. */
-static void specdec__forward_scale(specdec__context *c, int thread, float factor)
+static void specdec__forward_scale_x(specdec__context *c, int thread, float factor)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
-    for (i = part.first; i < part.last; i++)
-        c->kernels->scale(c->x + (size_t)i * (size_t)c->e + part.from * 32, factor, (part.to - part.from) * 32);
+    for (i = part.first_row; i < part.end_row; i++)
+        c->kernels->scale(c->x + (size_t)i * (size_t)c->e + part.first_block * 32, factor,
+                          (part.end_block - part.first_block) * 32);
 }
 
 /* Adds c->y or its norm, the output of a half of a layer, to the residual stream c->x. last: 0: the half is attention,
-   1: the feed-forward network. Where both halves read the same x (c->beside), the sum of the first half goes to
-   c->beside, and that of the second to c->x. */
-static void specdec__forward_grow(specdec__context *c, int thread, const float *norm, int last)
+   1: the feed-forward network. Where both halves read the same x (c->x_plus_attention), the sum of the first half goes
+   to c->x_plus_attention, and that of the second to c->x. */
+static void specdec__forward_add_half(specdec__context *c, int thread, const float *norm, int last)
 {
-    float *other = c->beside ? c->beside : c->x;
+    float *other = c->x_plus_attention ? c->x_plus_attention : c->x;
 
-    specdec__forward_add(c, thread, norm, last ? other : c->x, last ? c->x : other);
+    specdec__forward_add_residual(c, thread, norm, last ? other : c->x, last ? c->x : other);
 }
 
 /* Records the rows that have a logit in [at, at + count) of c->logits which is not finite. */
@@ -40629,15 +40692,15 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
     const float *logits = c->logits + at;
     int i;
 
-    if (!c->checks || c->kernels->sound(logits, 1, count))
+    if (!c->checks_values || c->kernels->sound(logits, 1, count))
         return;
     for (i = 0; i < count; i++)
         if (!(logits[i] - logits[i] == 0))
-            specdec__forward_note(c, thread, c->rows[(at + (size_t)i) / (size_t)c->output->rows], 0);
+            specdec__forward_record_unsound(c, thread, c->rows[(at + (size_t)i) / (size_t)c->output->rows], 0);
 }
 
 /* Checks, scales and caps a thread's part of the logits, 16 at a time; there is memory for 15 behind the last. */
-static void specdec__forward_finish(specdec__context *c, int thread)
+static void specdec__forward_finish_logits(specdec__context *c, int thread)
 {
     const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const size_t all = (size_t)c->row_count * (size_t)c->output->rows;
@@ -40678,8 +40741,8 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     const int heads = layer->shape.heads, own = specdec__matrix_tiles(w) / heads, tiles = own * heads;
     const int passes = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     specdec__scratch *scratch = &c->scratch[thread];
-    specdec__output t = {w, NULL, NULL, (size_t)stride};
-    specdec__place places[2], next[2];
+    specdec__matrix_product t = {w, NULL, NULL, (size_t)stride};
+    specdec__matrix_tile places[2], next[2];
     specdec__walk walk;
     float *sums[2];
     int i, pair;
@@ -40697,19 +40760,19 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
         places[1].tile = tile + 1;
         next[0].tile = specdec__walk_next(&walk, pair) % tiles;
         next[1].tile = specdec__min_int(next[0].tile + 1, tiles - 1);
-        specdec__forward_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
-        t.out = out + (size_t)head * (size_t)size;
+        specdec__forward_multiply_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
+        t.rows_out = out + (size_t)head * (size_t)size;
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, &t, places[i].tile % own, column, columns, sums[i]);
+            specdec__forward_store_tile(c, &t, places[i].tile % own, column, columns, sums[i]);
     }
 }
 
 /* Quantises c->latent_columns, a column for each head and node, and multiplies them as specdec__forward_multiply_heads
    does. Returns 1 when cancelled. */
-static int specdec__forward_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix, float *out,
-                                  int size, int stride)
+static int specdec__forward_project_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
+                                          float *out, int size, int stride)
 {
-    specdec__input in;
+    specdec__matrix_input in;
 
     memset(&in, 0, sizeof in);
     in.values = c->latent_columns;
@@ -40724,7 +40787,7 @@ static int specdec__forward_heads(specdec__context *c, int thread, const specdec
 
 /* Computes c->absorbed (n, heads * rank): attn_k_b of each head times the still part of its query. Returns 1 when
    cancelled. */
-static int specdec__forward_absorb(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_absorb_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const int heads = layer->shape.heads, still = latent->key_dim - layer->shape.rope_dim;
@@ -40737,14 +40800,14 @@ static int specdec__forward_absorb(specdec__context *c, int thread, const specde
                    c->queries + (size_t)i * stride + (size_t)(head * latent->key_dim), (size_t)still * sizeof(float));
     if (specdec__pool_barrier(c->pool))
         return 1;
-    return specdec__forward_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
-                                  specdec__forward_stride(heads * latent->rank));
+    return specdec__forward_project_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
+                                          specdec__forward_stride(heads * latent->rank));
 }
 
 /* Writes a query of a head to out, or with head -1 the key, for one row of the step: the part that RoPE rotates, then
    the latent part (rank). */
-static void specdec__forward_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
-                                        float *out)
+static void specdec__forward_join_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
+                                             float *out)
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const int rank = latent->rank, turns = l->shape.rope_dim, heads = l->shape.heads;
@@ -40765,15 +40828,15 @@ static void specdec__forward_latent_row(const specdec__context *c, const specdec
  * ================================================================================================================== */
 
 /* Returns row i of residual stream s; stream 0 is c->x. */
-static float *specdec__forward_stream(const specdec__context *c, int s, int i)
+static float *specdec__forward_stream_row(const specdec__context *c, int s, int i)
 {
-    float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->most * (size_t)c->e : c->x;
+    float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->max_nodes * (size_t)c->e : c->x;
 
     return stream + (size_t)i * (size_t)c->e;
 }
 
 /* Computes the sum of x (n, a multiple of 16) and the sum of its squares, in double. Canonical: 8 strided sums each. */
-static void specdec__forward_moments(const float *x, int n, double *sum, double *squares)
+static void specdec__forward_sum_squares(const float *x, int n, double *sum, double *squares)
 {
     double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0}, of_squares[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     int i, k;
@@ -40792,13 +40855,13 @@ static void specdec__forward_moments(const float *x, int n, double *sum, double 
 }
 
 /* Scales row i of stream s so that its sum of squares becomes `squares`. */
-static void specdec__forward_lengthen(const specdec__context *c, int s, int i, double squares)
+static void specdec__forward_scale_stream(const specdec__context *c, int s, int i, double squares)
 {
     const int width = c->model->embedding;
     double sum, own;
-    float *row = specdec__forward_stream(c, s, i);
+    float *row = specdec__forward_stream_row(c, s, i);
 
-    specdec__forward_moments(row, width, &sum, &own);
+    specdec__forward_sum_squares(row, width, &sum, &own);
     own = own > 1e-5 * width ? own : 1e-5 * width; /* a lower limit, as in the authors' code */
     if (squares > 0)
         c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
@@ -40809,20 +40872,20 @@ static void specdec__forward_lengthen(const specdec__context *c, int s, int i, d
 
 /* Scales a thread's rows of all streams but x so that each row is as long as that of x; then, with `end`, x becomes the
    mean of all streams. */
-static void specdec__forward_even(specdec__context *c, int thread, int end)
+static void specdec__forward_equalise_streams(specdec__context *c, int thread, int end)
 {
     const int count = c->model->streams.count;
     double sum, squares;
     int i, s;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        float *x = specdec__forward_stream(c, 0, i);
+        float *x = specdec__forward_stream_row(c, 0, i);
 
-        specdec__forward_moments(x, c->model->embedding, &sum, &squares);
+        specdec__forward_sum_squares(x, c->model->embedding, &sum, &squares);
         for (s = 1; s < count; s++)
-            specdec__forward_lengthen(c, s, i, squares);
+            specdec__forward_scale_stream(c, s, i, squares);
         for (s = 1; end && s < count; s++)
-            c->kernels->add_scaled(x, 1, specdec__forward_stream(c, s, i), c->model->embedding);
+            c->kernels->add_scaled(x, 1, specdec__forward_stream_row(c, s, i), c->model->embedding);
         if (end)
             c->kernels->scale(x, 1 / (float)count, c->model->embedding);
     }
@@ -40830,7 +40893,8 @@ static void specdec__forward_even(specdec__context *c, int thread, int end)
 
 /* Computes the coefficients of row i: out (rows) = weights (rows, streams) * tanh(output of the streams' router /
    embedding). */
-static void specdec__forward_coefficients(const specdec__context *c, int i, const float *weights, int rows, float *out)
+static void specdec__forward_stream_coefficients(const specdec__context *c, int i, const float *weights, int rows,
+                                                 float *out)
 {
     const int count = c->model->streams.count;
     float modes[16] = {0};
@@ -40848,23 +40912,23 @@ static void specdec__forward_coefficients(const specdec__context *c, int i, cons
 
 /* Computes a layer's prediction of all streams, a thread's part: to each stream a weighted sum of all streams is added.
    Also copies the new x to c->predicted. */
-static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
+static void specdec__forward_predict_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int count = c->model->streams.count, to = part.to * 32;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.end_block * 32;
     float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
     int i, at, s, k, n;
 
-    for (i = part.first; i < part.last; i++) {
-        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__PREDICTIONS], count * count, weight);
-        for (at = part.from * 32; at < to; at += n) {
+    for (i = part.first_row; i < part.end_row; i++) {
+        specdec__forward_stream_coefficients(c, i, layer->vector[SPECDEC__PREDICTIONS], count * count, weight);
+        for (at = part.first_block * 32; at < to; at += n) {
             n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
             for (s = 0; s < count; s++)
-                memcpy(old[s], specdec__forward_stream(c, s, i) + at, (size_t)n * sizeof(float));
+                memcpy(old[s], specdec__forward_stream_row(c, s, i) + at, (size_t)n * sizeof(float));
             for (s = 0; s < count; s++)
                 for (k = 0; k < count; k++)
-                    c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, weight[s * count + k], old[k], n);
-            memcpy(c->predicted + (size_t)i * (size_t)c->e + at, specdec__forward_stream(c, 0, i) + at,
+                    c->kernels->add_scaled(specdec__forward_stream_row(c, s, i) + at, weight[s * count + k], old[k], n);
+            memcpy(c->predicted + (size_t)i * (size_t)c->e + at, specdec__forward_stream_row(c, 0, i) + at,
                    (size_t)n * sizeof(float));
         }
     }
@@ -40873,55 +40937,55 @@ static void specdec__forward_predict(specdec__context *c, int thread, const spec
 /* Corrects all streams behind a layer, a thread's part: each becomes its prediction plus a coefficient times the
    difference of x and its prediction. Then h = x times the weights altup_correct_scale, which the layer's own
    embeddings are gated by. */
-static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
+static void specdec__forward_correct_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int count = c->model->streams.count, to = part.to * 32;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.end_block * 32;
     float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
     int i, at, s, n;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         const float *predicted = c->predicted + (size_t)i * (size_t)c->e;
-        const float *x = specdec__forward_stream(c, 0, i) + part.from * 32;
+        const float *x = specdec__forward_stream_row(c, 0, i) + part.first_block * 32;
 
-        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__CORRECTIONS], count, weight);
-        for (at = part.from * 32; at < to; at += n) {
+        specdec__forward_stream_coefficients(c, i, layer->vector[SPECDEC__CORRECTIONS], count, weight);
+        for (at = part.first_block * 32; at < to; at += n) {
             n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
-            memcpy(grown, specdec__forward_stream(c, 0, i) + at, (size_t)n * sizeof *grown);
+            memcpy(grown, specdec__forward_stream_row(c, 0, i) + at, (size_t)n * sizeof *grown);
             c->kernels->add_scaled(grown, -1, predicted + at, n);
-            memcpy(specdec__forward_stream(c, 0, i) + at, predicted + at, (size_t)n * sizeof *grown);
+            memcpy(specdec__forward_stream_row(c, 0, i) + at, predicted + at, (size_t)n * sizeof *grown);
             for (s = 0; s < count; s++)
-                c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, 1 + weight[s], grown, n);
+                c->kernels->add_scaled(specdec__forward_stream_row(c, s, i) + at, 1 + weight[s], grown, n);
         }
-        c->kernels->convolve(&x, layer->vector[SPECDEC__INPUT_SCALE] + part.from * 32, 0, 1, NULL, 0,
-                             to - part.from * 32, c->h + (size_t)i * (size_t)c->e + part.from * 32);
+        c->kernels->convolve(&x, layer->vector[SPECDEC__INPUT_SCALE] + part.first_block * 32, 0, 1, NULL, 0,
+                             to - part.first_block * 32, c->h + (size_t)i * (size_t)c->e + part.first_block * 32);
     }
 }
 
 /* Computes a thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int at = part.from * 32, count = part.to * 32 - at;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         const size_t row = (size_t)i * (size_t)c->e;
         float *x = c->x + row + at, *h = c->h + row;
 
         c->kernels->add_scaled(x, 1, h + at, count);
-        specdec__forward_norm(c)(c->y + row, layer->vector[SPECDEC__LAUREL_NORM], c->model->epsilon,
-                                 c->e - SPECDEC__APART, at, part.to * 32, h);
+        specdec__forward_norm_function(c)(c->y + row, layer->vector[SPECDEC__LAUREL_NORM], c->model->epsilon,
+                                          c->e - SPECDEC__ROW_PADDING, at, part.end_block * 32, h);
         c->kernels->add_scaled(x, 1, h + at, count);
         c->kernels->scale(x, 0.707106769f, count);
-        specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
+        specdec__forward_check_row(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
     }
 }
 
 /* Makes a thread's rows of gates (n, stride) sparse: each of their `width` values becomes its excess over mean +
    sparsity * standard deviation of the row, or 0 if it is smaller. */
-static void specdec__forward_sparsify(const specdec__context *c, int thread, float sparsity, float *gates, int width,
-                                      int stride)
+static void specdec__forward_sparsify_gates(const specdec__context *c, int thread, float sparsity, float *gates,
+                                            int width, int stride)
 {
     double sum, squares, variance;
     float least;
@@ -40930,7 +40994,7 @@ static void specdec__forward_sparsify(const specdec__context *c, int thread, flo
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         float *row = gates + (size_t)i * (size_t)stride;
 
-        specdec__forward_moments(row, width, &sum, &squares);
+        specdec__forward_sum_squares(row, width, &sum, &squares);
         sum /= width;
         variance = squares / width - specdec__product(sum, sum);
         variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_root(variance)) : 0;
@@ -40946,11 +41010,11 @@ static void specdec__forward_sparsify(const specdec__context *c, int thread, flo
  * ================================================================================================================== */
 
 /* Computes RoPE's cosine and sine (dim) for the position of a row, laid out so that x * cosine + partner * sine is the
-   rotated x. rope: SPECDEC__ROPE or SPECDEC__ROPE_OTHER. */
-static void specdec__forward_angles(specdec__context *c, int rope, int row)
+   rotated x. rope: SPECDEC__ROPE or SPECDEC__ROPE_ALTERNATE. */
+static void specdec__forward_compute_angles(specdec__context *c, int rope, int row)
 {
     const specdec__model *m = c->model;
-    const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
+    const size_t at = ((size_t)rope * (size_t)c->max_nodes + (size_t)row) * (size_t)c->kv.dim;
     const float scale = m->rope_scale[rope];
     float *cosine = c->cosine + at, *sine = c->sine + at;
     int half = m->rope_dim[rope] / 2, i;
@@ -40972,20 +41036,20 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
 
 /* Applies RoPE and the optional norm of queries or keys to one head of one row: out (dim), padded with zeros as the
    cache pads keys. norm: weights; NULL: none. partner (dim): a buffer. The norm comes before the rotation, or behind it
-   with the trait NORM_TURNED. */
-static void specdec__forward_head(const specdec__context *c, const specdec__layer *l, int row, const float *from,
-                                  const float *norm, float *partner, float *out)
+   with the trait NORM_AFTER_ROPE. */
+static void specdec__forward_rotate_head(const specdec__context *c, const specdec__layer *l, int row, const float *from,
+                                         const float *norm, float *partner, float *out)
 {
     const specdec__model *m = c->model;
-    const size_t at = ((size_t)l->shape.rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
-    const int dim = specdec__context_keys(c, l)->dim, size = l->shape.key_dim, half = l->shape.rope_dim / 2;
+    const size_t at = ((size_t)l->shape.rope * (size_t)c->max_nodes + (size_t)row) * (size_t)c->kv.dim;
+    const int dim = specdec__context_kv_layer(c, l)->dim, size = l->shape.key_dim, half = l->shape.rope_dim / 2;
     int i;
 
     memcpy(out, from, (size_t)size * sizeof *out);
     for (i = size; i < dim; i++)
         out[i] = 0;
     norm = m->trait[SPECDEC__JOINT_NORMS] ? NULL : norm;
-    if (norm && !m->trait[SPECDEC__NORM_TURNED])
+    if (norm && !m->trait[SPECDEC__NORM_AFTER_ROPE])
         c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
     if (m->trait[SPECDEC__NEOX]) {
@@ -40998,12 +41062,12 @@ static void specdec__forward_head(const specdec__context *c, const specdec__laye
         }
     }
     c->kernels->rotate(out, partner, c->cosine + at, c->sine + at, dim);
-    if (norm && m->trait[SPECDEC__NORM_TURNED])
+    if (norm && m->trait[SPECDEC__NORM_AFTER_ROPE])
         c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
 }
 
-/* Returns the factor of a layer's queries for one row: query_scale, times what SPECDEC__TEMPERED architectures multiply
-   it by behind the original context. */
+/* Returns the factor of a layer's queries for one row: query_scale, times what SPECDEC__ROPE_QUERIES_GROW architectures
+   multiply it by behind the original context. */
 static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
@@ -41031,9 +41095,9 @@ static void specdec__forward_joint_norms(specdec__context *c, int thread, const 
     }
 }
 
-/* Returns the column of c->turned that holds a query: columns of one kv head are contiguous, as they see the same
-   keys. */
-static int specdec__forward_column(const specdec__context *c, const specdec__layer *l, int row, int head)
+/* Returns the column of c->rotated_columns that holds a query: columns of one kv head are contiguous, as they see the
+   same keys. */
+static int specdec__forward_query_column(const specdec__context *c, const specdec__layer *l, int row, int head)
 {
     int group = l->shape.heads / l->shape.kv_heads;
 
@@ -41046,17 +41110,18 @@ static void specdec__forward_check_stored(specdec__context *c, int thread, int r
 {
     const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
 
-    if (!c->checks || (c->kernels->sound(key, type->key_fits, to->dim) &&
-                       c->kernels->sound(value, type->value_fits, to->value_dim)))
+    if (!c->checks_values || (c->kernels->sound(key, type->key_factor, to->dim) &&
+                              c->kernels->sound(value, type->value_factor, to->value_dim)))
         return;
-    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, to->dim) &&
-                                              c->kernels->sound(value, SPECDEC__SOUND, to->value_dim));
+    specdec__forward_record_unsound(c, thread, row, c->kernels->sound(key, SPECDEC__FINITE_FACTOR, to->dim) &&
+                                              c->kernels->sound(value, SPECDEC__FINITE_FACTOR, to->value_dim));
 }
 
 /* Stores the key and the value of one row and kv head in the cache, after norms and RoPE. */
-static void specdec__forward_store(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
+static void specdec__forward_store_key_value(specdec__context *c, int thread, const specdec__layer *l, int row,
+                                             int head)
 {
-    const specdec__kv_layer *to = specdec__context_keys(c, l);
+    const specdec__kv_layer *to = specdec__context_kv_layer(c, l);
     const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first + row];
     const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
     const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
@@ -41066,27 +41131,27 @@ static void specdec__forward_store(specdec__context *c, int thread, const specde
                          (size_t)(head * value_size);
 
     if (c->absorbed) {
-        specdec__forward_latent_row(c, l, row, -1, s->out);
+        specdec__forward_join_latent_row(c, l, row, -1, s->out);
         key = s->out;
         value = s->queries + l->shape.rope_dim; /* the rest of the key */
     }
-    specdec__forward_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->partner, s->queries);
+    specdec__forward_rotate_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->rope_partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
     memcpy(s->out, value, (size_t)value_size * sizeof *s->out);
     if (c->model->trait[SPECDEC__NORMED_VALUES])
         c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
                          specdec__round_up(value_size, 16), s->out);
     specdec__forward_check_stored(c, thread, row, to, s->queries, s->out);
-    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys(&c->kv, to, slot / SPECDEC__KEYS, head),
+    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
 
 /* Stores the key and the value of one row and kv head in the cache, if the layer has its own, and rotates and scales
    the queries that share it into c->rotated. Gates of queries, if the architecture has them, are copied to the place in
    c->h that the output of their head will take. */
-static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
+static void specdec__forward_rotate_queries(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
-    const specdec__kv_layer *to = specdec__context_keys(c, l);
+    const specdec__kv_layer *to = specdec__context_kv_layer(c, l);
     const int heads = l->shape.heads, group = heads / l->shape.kv_heads, size = l->shape.key_dim, dim = to->dim;
     const int rows = specdec__model_query_rows(c->model, &l->shape);
     const size_t stride = (size_t)specdec__forward_stride(heads * rows);
@@ -41095,97 +41160,99 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
     specdec__scratch *s = &c->scratch[thread];
     int i;
 
-    if (to->owns)
-        specdec__forward_store(c, thread, l, row, head);
+    if (to->owns_keys)
+        specdec__forward_store_key_value(c, thread, l, row, head);
     for (i = head * group; i < (head + 1) * group; i++) {
         float *out = c->rotated + ((size_t)row * (size_t)heads + (size_t)i) * (size_t)dim;
         const float *query = c->queries + (size_t)row * stride + (size_t)(i * rows);
 
         if (c->absorbed) {
-            specdec__forward_latent_row(c, l, row, i, s->out);
+            specdec__forward_join_latent_row(c, l, row, i, s->out);
             query = s->out;
         }
-        specdec__forward_head(c, l, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        specdec__forward_rotate_head(c, l, row, query, l->vector[SPECDEC__Q_NORM], s->rope_partner, out);
         if (rows > size)
             memcpy(c->h + (size_t)row * attended + (size_t)(i * (rows - size)), query + size,
                    (size_t)(rows - size) * sizeof *query);
         c->kernels->scale(out, scale, dim);
-        specdec__forward_check(c, thread, row, out, dim, SPECDEC__SOUND);
-        if (specdec__kv_types[c->kv.type].tiles)
-            c->kernels->quantise(out, 0, dim / 32, specdec__forward_column(c, l, row, i), &c->turned);
+        specdec__forward_check_row(c, thread, row, out, dim, SPECDEC__FINITE_FACTOR);
+        if (specdec__kv_types[c->kv.type].has_codes)
+            c->kernels->quantise(out, 0, dim / 32, specdec__forward_query_column(c, l, row, i), &c->rotated_columns);
     }
 }
 
 /* A unit of attention that one thread computes: query heads [from, to) of one kv head of a layer, for nodes [first,
    last) and some stretches of keys. */
-typedef struct specdec__unit {
+typedef struct specdec__attention_unit {
     const specdec__layer *layer;
     const specdec__kv_layer *kv; /* the layout of its keys and values */
-    int head, from, to;          /* number of the kv head; query heads [from, to) */
-    int first, last;             /* nodes [first, last) */
-    specdec__range stretches;    /* stretches of keys: see specdec__forward_stretches */
+    int kv_head, first_head, end_head; /* number of the kv head; query heads [from, to) */
+    int first_node, end_node;    /* nodes [first, last) */
+    specdec__range stretches;    /* stretches of keys: see specdec__forward_seen_stretches */
     specdec__sums sums;          /* running maxima and weighted sums of the current stretch */
-} specdec__unit;
+} specdec__attention_unit;
 
 /* Returns the last node whose key a node attends to; -1: it attends to the keys of its view alone. */
-SPECDEC__INLINE int specdec__forward_last(const specdec__context *c, int node)
+SPECDEC__INLINE int specdec__forward_last_seen_node(const specdec__context *c, int node)
 {
-    const int sight = c->model->trait[SPECDEC__SIGHT];
+    const int sight = c->model->trait[SPECDEC__VISIBLE_KEYS];
 
     return sight == SPECDEC__SEES_ANCESTORS ? node : sight == SPECDEC__SEES_BLOCK ? c->batch->n - 1 : -1;
 }
 
 /* Returns the number of keys up to the last one that a node attends to, included. */
-SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
+SPECDEC__INLINE int specdec__forward_seen_end(const specdec__context *c, int node)
 {
-    const int last = specdec__forward_last(c, node);
+    const int last = specdec__forward_last_seen_node(c, node);
 
-    return last < 0 ? c->place[node] : c->place[last] + 1;
+    return last < 0 ? c->key_index[node] : c->key_index[last] + 1;
 }
 
 /* Returns which keys of block number `block`, of 64 logical positions, a node attends to. */
-static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
+static specdec__range specdec__forward_seen_range(const specdec__context *c, const specdec__attention_unit *u, int node,
+                                                  int block)
 {
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
     specdec__range range;
 
-    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_end(c, node) - base);
-    range.from = window ? specdec__max_int(c->place[node] + 1 - window - base, 0) : 0;
+    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_seen_end(c, node) - base);
+    range.from = window ? specdec__max_int(c->key_index[node] + 1 - window - base, 0) : 0;
     return range;
 }
 
 /* Writes the slots of the keys in a range of a block that a node attends to: committed keys of its view, then keys of
    nodes. slots (64): indexed by the position in the block. */
-static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                   specdec__range range, int *slots)
+static void specdec__forward_seen_slots(const specdec__context *c, const specdec__attention_unit *u, int node,
+                                        int block, specdec__range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
     const int own = base + range.from + specdec__max_int(committed, 0);
-    int at = specdec__forward_last(c, node);
+    int at = specdec__forward_last_seen_node(c, node);
 
     if (committed > 0)
-        specdec__view_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
-    for (; at >= 0 && c->place[at] >= own; at = c->batch->parents[at])
-        if (c->place[at] < base + range.to)
-            slots[c->place[at] - base] = c->slots[u->kv->span][at];
+        specdec__view_find_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
+    for (; at >= 0 && c->key_index[at] >= own; at = c->batch->parents[at])
+        if (c->key_index[at] < base + range.to)
+            slots[c->key_index[at] - base] = c->slots[u->kv->span][at];
 }
 
 /* Gets the keys and values in the first `slots` slots of a page for `queries` queries. Returns 1 if they are half
    floats in the cache, read in place; 0: they are floats, converted into a buffer if necessary, the first or (second =
    1) the second one. */
-static int specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
-                                 int slots, int second, int queries, const void **keys, const void **values)
+static int specdec__forward_load_page(const specdec__context *c, specdec__scratch *s, const specdec__attention_unit *u,
+                                      int page, int slots, int second, int queries, const void **keys,
+                                      const void **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
-    const unsigned char *k = specdec__kv_keys(&c->kv, u->kv, page, u->head);
+    const unsigned char *k = specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
     float *k_buffer = s->keys + (size_t)second * size, *v_buffer = s->values + (size_t)second * size;
 
     *keys = k_buffer;
     *values = v_buffer;
-    if (s->page[second] == page && s->slots[second] >= slots)
+    if (s->page_held[second] == page && s->slots_held[second] >= slots)
         return 0;
-    if (specdec__kv_types[c->kv.type].halves && queries <= c->kernels->half_queries) {
+    if (specdec__kv_types[c->kv.type].is_f16 && queries <= c->kernels->half_queries) {
         *keys = k;
         *values = k + u->kv->key_bytes;
         return 1;
@@ -41193,16 +41260,16 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
     *keys = specdec__kv_keys_as_floats(c->kv.type, u->kv, c->kernels, k, slots, k_buffer);
     *values = specdec__kv_values_as_floats(c->kv.type, u->kv, c->kernels, k + u->kv->key_bytes, slots, v_buffer);
     if (*values == v_buffer)
-        s->page[second] = page;
-    s->slots[second] = slots;
+        s->page_held[second] = page;
+    s->slots_held[second] = slots;
     return 0;
 }
 
 /* Adds a block of keys to the softmax and the weighted sums of up to four queries (online softmax). scores (count, 64):
    of these queries. next: values to be prefetched. */
-static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums, float *scores, const size_t *query,
-                                  const specdec__range *range, int count, const void *values, int halves,
-                                  const void *next)
+static void specdec__forward_fold_block(specdec__context *c, const specdec__sums *sums, float *scores,
+                                        const size_t *query, const specdec__range *range, int count, const void *values,
+                                        int halves, const void *next)
 {
     const int dim = sums->width - 16;
     const size_t row_bytes = (size_t)dim * (halves ? 2 : 4);
@@ -41230,8 +41297,8 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
 
 /* Hides keys outside the range `seen` from queries [from, to): their scores in s->scores become so low that their
    weights are 0, and the scales of their values become 0. all (64): scales of values; scales (64): the result. */
-static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec__range seen, const float *all,
-                                  float *scales)
+static void specdec__forward_hide_keys(specdec__scratch *s, int from, int to, specdec__range seen, const float *all,
+                                       float *scales)
 {
     int key, i;
 
@@ -41249,11 +41316,11 @@ static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec
    scores are s->scores. values: those of the page's first `slots` slots. Canonical: weights times scales of values,
    over a block and for one query, are quantised to codes in [0, 255] with one scale; the sum of codes times codes over
    the block is an exact integer. */
-static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s,
-                                                          const specdec__sums *sums, const size_t *query,
-                                                          const specdec__range *range, int count,
-                                                          const unsigned char *values, int slots,
-                                                          const unsigned char *next)
+static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context *c, specdec__scratch *s,
+                                                               const specdec__sums *sums, const size_t *query,
+                                                               const specdec__range *range, int count,
+                                                               const unsigned char *values, int slots,
+                                                               const unsigned char *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
@@ -41270,7 +41337,7 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
         for (to = from + 1; to < count && range[to].from == range[from].from && range[to].to == range[from].to; )
             to++;
         if (range[from].to - range[from].from < SPECDEC__KEYS) {
-            specdec__forward_hide(s, from, to, range[from], softening.value_scales, scales);
+            specdec__forward_hide_keys(s, from, to, range[from], softening.value_scales, scales);
             softening.value_scales = scales;
         }
         softening.scores = s->scores + from * SPECDEC__ROWS;
@@ -41294,8 +41361,8 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
                             specdec__round_up(slots, 16), s->codes, scale, count, next, out);
 }
 
-/* Computes s->scores (4 tiles, SPECDEC__SCORES, 16 keys): columns [column, column + count) of c->turned times the first
-   `slots` keys (dim) of a page, which are tiles of codes. */
+/* Computes s->scores (4 tiles, SPECDEC__SCORES, 16 keys): columns [column, column + count) of c->rotated_columns times
+   the first `slots` keys (dim) of a page, which are tiles of codes. */
 static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int dim,
                                          int slots, int column, int count)
 {
@@ -41311,7 +41378,7 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
             tiles.next[t] = tiles.tile[t] + 2 * bytes;
             sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__SCORES;
         }
-        specdec__kernels_multiply(c->kernels, &tiles, dim / 32, s->panel, &c->turned, 0, column, count, sums);
+        specdec__kernels_multiply(c->kernels, &tiles, dim / 32, s->panel, &c->rotated_columns, 0, column, count, sums);
     }
 }
 
@@ -41336,25 +41403,25 @@ SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const sp
 {
     const int tile = key / SPECDEC__ROWS;
 
-    if (!specdec__kv_types[c->kv.type].tiles)
+    if (!specdec__kv_types[c->kv.type].has_codes)
         return s->scores[q * SPECDEC__KEYS + key];
     return s->scores[(tile * SPECDEC__SCORES + q) * SPECDEC__ROWS + key % SPECDEC__ROWS];
 }
 
 /* Lists up to `most` queries of a unit for nodes [first, last), from the at-th on: their numbers, and which keys of a
    block each of them attends to. Returns how many. */
-static int specdec__forward_some(const specdec__context *c, const specdec__unit *u, int first, int last, int block,
-                                 int at, int most, size_t *query, specdec__range *range)
+static int specdec__forward_list_queries(const specdec__context *c, const specdec__attention_unit *u, int first,
+                                         int last, int block, int at, int most, size_t *query, specdec__range *range)
 {
-    const int part = u->to - u->from, count = specdec__min_int(most, (last - first) * part - at);
+    const int part = u->end_head - u->first_head, count = specdec__min_int(most, (last - first) * part - at);
     int node = first + at / part, own = at % part, i;
 
     for (i = 0; i < count; i++) {
-        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->from + own);
+        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->first_head + own);
         if (i && own)
             range[i] = range[i - 1];
         else
-            range[i] = specdec__forward_range(c, u, node, block);
+            range[i] = specdec__forward_seen_range(c, u, node, block);
         if (++own == part) {
             own = 0;
             node++;
@@ -41365,80 +41432,82 @@ static int specdec__forward_some(const specdec__context *c, const specdec__unit 
 
 /* Returns the keys of the page that a unit reads after nodes up to `last` have attended to a block, to be prefetched:
    the next node's page, or that of the next block. NULL: not known. */
-static const unsigned char *specdec__forward_next(const specdec__context *c, const specdec__unit *u, int last,
-                                                  int block)
+static const unsigned char *specdec__forward_next_page(const specdec__context *c, const specdec__attention_unit *u,
+                                                       int last, int block)
 {
-    const specdec__view *view = c->batch->views[last < u->last ? last : u->first];
+    const specdec__view *view = c->batch->views[last < u->end_node ? last : u->first_node];
     int from, page = -1;
 
-    block += last == u->last;
+    block += last == u->end_node;
     from = block * SPECDEC__KEYS;
     if (from < view->length)
-        page = specdec__view_page(&view->span[u->kv->span], from,
-                                  specdec__min_int(SPECDEC__KEYS, view->length - from));
-    return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->kv, page, u->head);
+        page = specdec__view_find_page(&view->span[u->kv->span], from,
+                                       specdec__min_int(SPECDEC__KEYS, view->length - from));
+    return page < 0 ? NULL : specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
 }
 
 /* Computes attention of nodes [first, last) to a block whose keys are all in one page, each in the slot of its
    position: key p of the block in slot p. slots: how many of the page's first slots are read. */
-static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
-                                                       int first, int last, int block, int page, int slots)
+static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, specdec__scratch *s,
+                                                           const specdec__attention_unit *u, int first, int last,
+                                                           int block, int page, int slots)
 {
-    const int queries = (last - first) * (u->to - u->from);
-    const unsigned char *next = specdec__forward_next(c, u, last, block);
+    const int queries = (last - first) * (u->end_head - u->first_head);
+    const unsigned char *next = specdec__forward_next_page(c, u, last, block);
     const void *keys, *values;
     specdec__range range[4];
     size_t query[4];
     int halves, at, count;
 
 
-    halves = specdec__forward_page(c, s, u, page, slots, 0, queries, &keys, &values);
+    halves = specdec__forward_load_page(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
-        count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
+        count = specdec__forward_list_queries(c, u, first, last, block, at, 4, query, range);
         specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query, count);
-        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values, halves,
-                              next ? next + u->kv->key_bytes : values);
+        specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
+                                    next ? next + u->kv->key_bytes : values);
         next = NULL; /* it is on its way */
     }
 }
 
-/* Computes attention of nodes [first, last) to a block as specdec__forward_aligned does, where the cache has 8-bit
+/* Computes attention of nodes [first, last) to a block as specdec__forward_attend_page does, where the cache has 8-bit
    codes. keys: those of the page and kv head. */
-static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
-                                                     int first, int last, int block, const unsigned char *keys,
-                                                     int slots)
+static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c, specdec__scratch *s,
+                                                            const specdec__attention_unit *u, int first, int last,
+                                                            int block, const unsigned char *keys, int slots)
 {
-    const int part = u->to - u->from, queries = (last - first) * part;
+    const int part = u->end_head - u->first_head, queries = (last - first) * part;
     /* columns of one node lie together, no others */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
-    const unsigned char *next = specdec__forward_next(c, u, last, block);
+    const unsigned char *next = specdec__forward_next_page(c, u, last, block);
     specdec__range range[SPECDEC__COLUMNS];
     size_t query[SPECDEC__COLUMNS];
     int at, count;
 
     for (at = 0; at < queries; at += count) {
-        count = specdec__forward_some(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS, query,
-                                      range);
+        count = specdec__forward_list_queries(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS,
+                                              query, range);
         specdec__forward_tile_scores(c, s, keys, u->kv->dim, slots,
-                                     specdec__forward_column(c, u->layer, first - c->first + at / part,
-                                                             u->from + at % part),
+                                     specdec__forward_query_column(c, u->layer, first - c->first + at / part,
+                                                                   u->first_head + at % part),
                                      count);
-        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
+        specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
         next = NULL; /* it is on its way */
     }
 }
 
 /* Computes attention of one node to a block whose keys lie in several pages or other slots: scores are computed page by
    page, then put into logical order. slots (64): where the keys lie. */
-static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s,
-                                                        const specdec__unit *u, int node, int block, const int *slots)
+static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context *c, specdec__scratch *s,
+                                                               const specdec__attention_unit *u, int node, int block,
+                                                               const int *slots)
 {
-    const specdec__range seen = specdec__forward_range(c, u, node, block);
+    const specdec__range seen = specdec__forward_seen_range(c, u, node, block);
     const size_t dim = (size_t)u->kv->value_dim, heads = (size_t)u->layer->shape.heads;
     int at, i, j, done;
 
-    for (at = u->from; at < u->to; at += 4) {
-        int count = specdec__min_int(4, u->to - at);
+    for (at = u->first_head; at < u->end_head; at += 4) {
+        int count = specdec__min_int(4, u->end_head - at);
         float logical[4][SPECDEC__KEYS] = {{0}};
         specdec__range range[4];
         size_t query[4];
@@ -41451,7 +41520,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             int page = slots[done] / SPECDEC__KEYS;
             const void *keys, *values;
 
-            specdec__forward_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
+            specdec__forward_load_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
             specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
@@ -41462,34 +41531,34 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             done = j;
         }
         memcpy(s->scores, logical, (size_t)count * sizeof *logical);
-        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, s->gathered, 0, s->gathered);
+        specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, s->gathered, 0, s->gathered);
     }
 }
 
 /* Copies the 8-bit keys and values of a block to s->page_codes, each to the slot of its position, as a page would hold
    them. slots (64): where they lie. */
-static void specdec__forward_gather_codes(const specdec__context *c, specdec__scratch *s, const specdec__unit *u,
-                                          specdec__range range, const int *slots)
+static void specdec__forward_gather_code_block(const specdec__context *c, specdec__scratch *s,
+                                               const specdec__attention_unit *u, specdec__range range, const int *slots)
 {
     int i;
 
     for (i = range.from; i < range.to; i++)
-        specdec__kv_copy_codes(u->kv, specdec__kv_keys(&c->kv, u->kv, slots[i] / SPECDEC__KEYS, u->head), slots[i],
-                               s->page_codes, i);
+        specdec__kv_copy_codes(u->kv, specdec__kv_keys_address(&c->kv, u->kv, slots[i] / SPECDEC__KEYS, u->kv_head),
+                               slots[i], s->page_codes, i);
 }
 
 /* Returns how many nodes, from `node` on, can share one pass over a block: their keys in it are in the same slots,
    though some nodes see more of them. all: the keys that any of these nodes sees. */
-static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                    specdec__range *all)
+static int specdec__forward_count_sharing(const specdec__context *c, const specdec__attention_unit *u, int node,
+                                          int block, specdec__range *all)
 {
     const specdec__view *view = c->batch->views[node];
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
 
-    *all = specdec__forward_range(c, u, node, block);
-    for (; last < u->last && c->batch->views[last] == view &&
+    *all = specdec__forward_seen_range(c, u, node, block);
+    for (; last < u->end_node && c->batch->views[last] == view &&
          (committed || (c->trunk[node] && c->trunk[last])); last++) {
-        const specdec__range one = specdec__forward_range(c, u, last, block);
+        const specdec__range one = specdec__forward_seen_range(c, u, last, block);
 
         if (one.from >= one.to)
             break;
@@ -41501,20 +41570,20 @@ static int specdec__forward_sharing(const specdec__context *c, const specdec__un
 
 /* Returns the page that holds the keys of a range of a block, each in the slot of its position, for a node; -1: there
    is no such page, and slots (64) tell where the keys lie. */
-static int specdec__forward_find(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                 specdec__range range, int *slots)
+static int specdec__forward_find_page(const specdec__context *c, const specdec__attention_unit *u, int node, int block,
+                                      specdec__range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int from = block * SPECDEC__KEYS + range.from, count = range.to - range.from;
     int aligned, i;
 
     if (from + count <= view->length) {
-        int page = specdec__view_page(&view->span[u->kv->span], from, count);
+        int page = specdec__view_find_page(&view->span[u->kv->span], from, count);
 
         if (page >= 0)
             return page;
     }
-    specdec__forward_slots(c, u, node, block, range, slots);
+    specdec__forward_seen_slots(c, u, node, block, range, slots);
     aligned = slots[range.from] % SPECDEC__KEYS == range.from;
     for (i = range.from + 1; i < range.to; i++)
         aligned &= slots[i] == slots[i - 1] + 1;
@@ -41522,31 +41591,32 @@ static int specdec__forward_find(const specdec__context *c, const specdec__unit 
 }
 
 /* Computes attention of all nodes of a unit to one block of 64 keys, added to their running sums. */
-static void specdec__forward_block(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int block)
+static void specdec__forward_attend_block(specdec__context *c, specdec__scratch *s, const specdec__attention_unit *u,
+                                          int block)
 {
     int node, share, page, slots[SPECDEC__KEYS], i;
 
-    for (node = u->first; node < u->last; node += share) {
-        specdec__range range = specdec__forward_range(c, u, node, block);
+    for (node = u->first_node; node < u->end_node; node += share) {
+        specdec__range range = specdec__forward_seen_range(c, u, node, block);
 
         share = 1;
         if (range.from >= range.to)
             continue;
-        share = specdec__forward_sharing(c, u, node, block, &range);
-        page = specdec__forward_find(c, u, node + share - 1, block, range, slots);
-        if (specdec__kv_types[c->kv.type].tiles) {
+        share = specdec__forward_count_sharing(c, u, node, block, &range);
+        page = specdec__forward_find_page(c, u, node + share - 1, block, range, slots);
+        if (specdec__kv_types[c->kv.type].has_codes) {
             const unsigned char *keys = s->page_codes;
 
             if (page >= 0)
-                keys = specdec__kv_keys(&c->kv, u->kv, page, u->head);
+                keys = specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
             else
-                specdec__forward_gather_codes(c, s, u, range, slots);
-            specdec__forward_tiled(c, s, u, node, node + share, block, keys, range.to);
+                specdec__forward_gather_code_block(c, s, u, range, slots);
+            specdec__forward_attend_tiles(c, s, u, node, node + share, block, keys, range.to);
         } else if (page >= 0) {
-            specdec__forward_aligned(c, s, u, node, node + share, block, page, range.to);
+            specdec__forward_attend_page(c, s, u, node, node + share, block, page, range.to);
         } else {
             for (i = node; i < node + share; i++)
-                specdec__forward_gathered(c, s, u, i, block, slots);
+                specdec__forward_attend_gathered(c, s, u, i, block, slots);
         }
     }
 }
@@ -41554,65 +41624,67 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
 /* Returns the range of stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is
    SPECDEC__STRETCH blocks of logical positions; each query sums over every stretch separately, and the sums are merged
    in the order of stretches, whichever threads have computed them. */
-static specdec__range specdec__forward_stretches(const specdec__context *c, int span, int first, int last)
+static specdec__range specdec__forward_seen_stretches(const specdec__context *c, int span, int first, int last)
 {
     const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
     specdec__range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
-        const int most = specdec__max_int(specdec__forward_end(c, first) - 1, 0);
+        const int most = specdec__max_int(specdec__forward_seen_end(c, first) - 1, 0);
 
-        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(c->place[first] + 1 - window, 0) / keys : 0);
+        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(c->key_index[first] + 1 - window, 0) / keys
+                                     : 0);
         seen.to = specdec__max_int(seen.to, most / keys + 1);
     }
     return seen;
 }
 
 /* Returns where the sums of a node's query heads, from `head` on, over the i-th stretch of a layer lie. */
-static specdec__sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
-                                           int head)
+static specdec__sums specdec__forward_locate_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
+                                                  int head)
 {
     const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
     specdec__sums sums = c->sums;
 
-    sums.width = 16 + specdec__context_keys(c, l)->value_dim;
+    sums.width = 16 + specdec__context_kv_layer(c, l)->value_dim;
     sums.highest += at;
     sums.row += at * (size_t)sums.width;
     return sums;
 }
 
 /* Computes attention of a unit to the keys of one stretch, into the i-th sums. */
-static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, specdec__unit *u, int stretch, int i)
+static void specdec__forward_attend_stretch(specdec__context *c, specdec__scratch *s, specdec__attention_unit *u,
+                                            int stretch, int i)
 {
-    const int count = u->to - u->from;
+    const int count = u->end_head - u->first_head;
     int node, block;
 
-    for (node = u->first; node < u->last; node++) {
-        specdec__sums sums = specdec__forward_sums(c, u->layer, i, node, u->from);
+    for (node = u->first_node; node < u->end_node; node++) {
+        specdec__sums sums = specdec__forward_locate_sums(c, u->layer, i, node, u->first_head);
         int head;
 
         memset(sums.row, 0, (size_t)(count * sums.width) * sizeof *sums.row);
         for (head = 0; head < count; head++)
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
-    u->sums = specdec__forward_sums(c, u->layer, i, c->first, 0);
+    u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first, 0);
     for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
-        specdec__forward_block(c, s, u, block);
+        specdec__forward_attend_block(c, s, u, block);
 }
 
 /* Merges the sums of a node's query heads [from, to) over the i-th stretch into those over the first stretch. */
-static void specdec__forward_merge(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
-                                   int to)
+static void specdec__forward_merge_sums(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
+                                        int to)
 {
-    const specdec__sums first = specdec__forward_sums(c, l, 0, node, from);
-    const specdec__sums other = specdec__forward_sums(c, l, i, node, from);
+    const specdec__sums first = specdec__forward_locate_sums(c, l, 0, node, from);
+    const specdec__sums other = specdec__forward_locate_sums(c, l, i, node, from);
 
     c->kernels->merge(&first, &other, to - from);
 }
 
 /* Computes x (size) *= sigmoid(gate (size)). Nothing behind the end of `gate` is read; x is padded to a multiple of
    16. */
-static void specdec__forward_gate(const specdec__context *c, float *x, const float *gate, size_t size)
+static void specdec__forward_apply_gate(const specdec__context *c, float *x, const float *gate, size_t size)
 {
     float last[16] = {0};
     const size_t whole = size / 16 * 16;
@@ -41625,12 +41697,12 @@ static void specdec__forward_gate(const specdec__context *c, float *x, const flo
 /* Divides the sums of a node's query heads [from, to) by the total of their weights, and writes the outputs to c->h,
    times sigmoids of the gates that stand there, or with latent attention to c->latent_columns. A sink of a head counts
    as the score of one more key without a value. */
-static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
+static void specdec__forward_write_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
 {
     const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)l->shape.value_dim;
     const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
-    const specdec__sums sums = specdec__forward_sums(c, l, 0, node, from);
+    const specdec__sums sums = specdec__forward_locate_sums(c, l, 0, node, from);
     const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first);
     const size_t apart = c->absorbed ? (size_t)c->n * column : size;
     float *out = (c->absorbed ? c->latent_columns + at * column : c->h + at * stride) + (size_t)from * apart;
@@ -41642,53 +41714,53 @@ static void specdec__forward_attended(specdec__context *c, const specdec__layer 
 
         c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), sums.width - 16);
         if (c->model->trait[SPECDEC__QUERY_GATES])
-            specdec__forward_gate(c, row + 16, out, size);
+            specdec__forward_apply_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
     }
 }
 
 /* Computes attention of a unit. apart: 1: its one stretch is merged with the others later; 0: it has all stretches, and
    the outputs of its heads are written. */
-static void specdec__forward_attend(specdec__context *c, int thread, specdec__unit *u, int apart)
+static void specdec__forward_attend_unit(specdec__context *c, int thread, specdec__attention_unit *u, int apart)
 {
     specdec__scratch *s = &c->scratch[thread];
     int stretch, node;
 
-    s->page[0] = s->page[1] = -1;
+    s->page_held[0] = s->page_held[1] = -1;
     for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
         const int other = stretch > u->stretches.from; /* merged with the first one at once */
 
-        specdec__forward_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
-        for (node = u->first; node < u->last && other; node++)
-            specdec__forward_merge(c, u->layer, 1, node, u->from, u->to);
+        specdec__forward_attend_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
+        for (node = u->first_node; node < u->end_node && other; node++)
+            specdec__forward_merge_sums(c, u->layer, 1, node, u->first_head, u->end_head);
     }
-    for (node = u->first; node < u->last && !apart; node++)
-        specdec__forward_attended(c, u->layer, node, u->from, u->to);
+    for (node = u->first_node; node < u->end_node && !apart; node++)
+        specdec__forward_write_attended(c, u->layer, node, u->first_head, u->end_head);
 }
 
 SPECDEC__FOR_SIZE
 /* How the attention of a layer is divided into units of (kv head, round of nodes, part of its query heads, and one
    stretch or all stretches). A unit's sums stay in the second-level cache while it reads pages; each page serves all
    its nodes. */
-typedef struct specdec__division {
+typedef struct specdec__attention_division {
     int rounds, parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units have
                                             one each, else 1; units in all */
-} specdec__division;
+} specdec__attention_division;
 
 /* Divides the attention of a layer. If each thread has fewer than four pairs of kv head and round, stretches are
    divided, too, if there is memory for the sums of all queries over each stretch: then no two threads read the same
    keys. If units are still fewer than threads, there are more rounds, then more parts; a part has fewer columns for
    each tile of keys. */
-static specdec__division specdec__forward_divide(const specdec__context *c, const specdec__layer *l)
+static specdec__attention_division specdec__forward_divide_attention(const specdec__context *c, const specdec__layer *l)
 {
-    const specdec__range *seen = &c->stretches[specdec__context_keys(c, l)->span];
+    const specdec__range *seen = &c->stretches[specdec__context_kv_layer(c, l)->span];
     const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
-    specdec__division by;
+    specdec__attention_division by;
 
     by.parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
-        seen->to - seen->from <= c->room_for_sums / (c->n * l->shape.heads))
+        seen->to - seen->from <= c->max_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
@@ -41701,22 +41773,22 @@ static specdec__division specdec__forward_divide(const specdec__context *c, cons
 }
 
 /* Returns unit number i of a layer's attention. */
-static specdec__unit specdec__forward_unit(const specdec__context *c, const specdec__layer *layer,
-                                           const specdec__division *by, int i)
+static specdec__attention_unit specdec__forward_make_unit(const specdec__context *c, const specdec__layer *layer,
+                                                          const specdec__attention_division *by, int i)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
     const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
-    specdec__unit u;
+    specdec__attention_unit u;
 
     memset(&u, 0, sizeof u);
     u.layer = layer;
-    u.kv = specdec__context_keys(c, layer);
-    u.head = i / by->stretches / by->parts / by->rounds;
-    u.from = u.head * group + part * (group / by->parts);
-    u.to = u.from + group / by->parts;
-    u.first = c->first + c->n * round / by->rounds;
-    u.last = c->first + c->n * (round + 1) / by->rounds;
-    u.stretches = specdec__forward_stretches(c, u.kv->span, u.first, u.last);
+    u.kv = specdec__context_kv_layer(c, layer);
+    u.kv_head = i / by->stretches / by->parts / by->rounds;
+    u.first_head = u.kv_head * group + part * (group / by->parts);
+    u.end_head = u.first_head + group / by->parts;
+    u.first_node = c->first + c->n * round / by->rounds;
+    u.end_node = c->first + c->n * (round + 1) / by->rounds;
+    u.stretches = specdec__forward_seen_stretches(c, u.kv->span, u.first_node, u.end_node);
     if (by->stretches > 1) {
         u.stretches.from = c->stretches[u.kv->span].from + stretch;
         u.stretches.to = u.stretches.from + 1;
@@ -41727,15 +41799,15 @@ static specdec__unit specdec__forward_unit(const specdec__context *c, const spec
 /* Computes a thread's share of the attention of a layer for all nodes. Returns 1 when cancelled. */
 static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__division by = specdec__forward_divide(c, layer);
+    const specdec__attention_division by = specdec__forward_divide_attention(c, layer);
     const int group = layer->shape.heads / layer->shape.kv_heads, items = c->n * layer->shape.kv_heads;
     int from, end = 0, i;
 
     while ((from = specdec__pool_claim(c->pool, by.units, 1, &end)) < by.units)
         for (; from < end; from++) {
-            specdec__unit unit = specdec__forward_unit(c, layer, &by, from);
+            specdec__attention_unit unit = specdec__forward_make_unit(c, layer, &by, from);
 
-            specdec__forward_attend(c, thread, &unit, by.stretches > 1);
+            specdec__forward_attend_unit(c, thread, &unit, by.stretches > 1);
         }
     if (specdec__pool_barrier(c->pool))
         return 1;
@@ -41746,8 +41818,8 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
             const int node = c->first + from % c->n, head = from / c->n * group;
 
             for (i = 1; i < by.stretches; i++)
-                specdec__forward_merge(c, layer, i, node, head, head + group);
-            specdec__forward_attended(c, layer, node, head, head + group);
+                specdec__forward_merge_sums(c, layer, i, node, head, head + group);
+            specdec__forward_write_attended(c, layer, node, head, head + group);
         }
     return specdec__pool_barrier(c->pool);
 }
@@ -41768,161 +41840,163 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Appends a row to the last view's part. node, place, before: see specdec__mix_row. Returns the number of the row. */
-static int specdec__forward_mix_add(specdec__context *c, int node, int place, int before)
+static int specdec__forward_mix_add_row(specdec__context *c, int node, int place, int before)
 {
     specdec__mix_row *row = &c->mix.row[c->mix.rows];
 
     row->node = node;
-    row->place = place;
-    row->before = before;
+    row->input_index = place;
+    row->parent = before;
     row->child = row->sibling = -1;
-    row->weight = 0;
+    row->subtree_nodes = 0;
     return c->mix.rows++;
 }
 
 /* Plans the walk through the uncertain nodes of a part, depth first: at a fork the branch with most nodes comes last,
    on the same copy of the state; the other branches get a copy of their own. first: the first of these rows. */
-static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *part, int first)
+static void specdec__forward_mix_plan_walk(specdec__context *c, specdec__mix_part *part, int first)
 {
-    specdec__mixes *m = &c->mix;
+    specdec__mix_rows *m = &c->mix;
     int root = -1, top = 0, i;
 
     for (i = m->rows - 1; i >= first; i--) {
-        specdec__mix_row *row = &m->row[i], *parent = row->before >= first ? &m->row[row->before] : NULL;
+        specdec__mix_row *row = &m->row[i], *parent = row->parent >= first ? &m->row[row->parent] : NULL;
         int *list = parent ? &parent->child : &root;
 
-        row->weight += row->node >= 0;
-        if (!row->weight)
+        row->subtree_nodes += row->node >= 0;
+        if (!row->subtree_nodes)
             continue;
         if (parent)
-            parent->weight += row->weight;
-        while (*list >= 0 && m->row[*list].weight < row->weight) /* the largest branch last */
+            parent->subtree_nodes += row->subtree_nodes;
+        while (*list >= 0 && m->row[*list].subtree_nodes < row->subtree_nodes) /* the largest branch last */
             list = &m->row[*list].sibling;
         row->sibling = *list;
         *list = i;
     }
     for (i = root; i >= 0; i = m->row[i].sibling) {
-        m->stack[top].row = i;
-        m->stack[top].from = -1;
-        m->stack[top++].to = 0;
+        m->walk_stack[top].row = i;
+        m->walk_stack[top].source_copy = -1;
+        m->walk_stack[top++].target_copy = 0;
     }
-    part->walk = m->steps;
+    part->first_step = m->steps;
     while (top > 0) {
-        const specdec__mix_step step = m->stack[--top];
+        const specdec__mix_step step = m->walk_stack[--top];
         const int begin = top;
 
         m->step[m->steps++] = step;
         for (i = m->row[step.row].child; i >= 0; i = m->row[i].sibling) {
-            m->stack[top].row = i;
-            m->stack[top].from = step.to;
-            m->stack[top++].to = step.to + (m->row[i].sibling >= 0);
+            m->walk_stack[top].row = i;
+            m->walk_stack[top].source_copy = step.target_copy;
+            m->walk_stack[top++].target_copy = step.target_copy + (m->row[i].sibling >= 0);
         }
         for (i = 0; i < (top - begin) / 2; i++) { /* the first branch on top */
-            const specdec__mix_step swapped = m->stack[begin + i];
+            const specdec__mix_step swapped = m->walk_stack[begin + i];
 
-            m->stack[begin + i] = m->stack[top - 1 - i];
-            m->stack[top - 1 - i] = swapped;
+            m->walk_stack[begin + i] = m->walk_stack[top - 1 - i];
+            m->walk_stack[top - 1 - i] = swapped;
         }
     }
-    part->walks = m->steps - part->walk;
+    part->step_count = m->steps - part->first_step;
 }
 
 /* Chooses the slots that a part's state is read from and written to: the same slot if no other view refers to it, else
    a new one, for which kept views may be evicted. Returns 0 when there is no slot. */
-static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *part)
+static int specdec__forward_mix_choose_slots(specdec__context *c, specdec__mix_part *part)
 {
     const specdec__states *s = &c->kv.states;
 
-    part->from = specdec__state_now(&part->view->state).slot;
-    part->to = -1;
+    part->read_slot = specdec__state_current(&part->view->state).slot;
+    part->written_slot = -1;
     if (!part->waiting && !part->certain)
         return 1;
-    part->to = !part->certain && part->from >= 0 && s->views[part->from] == 1 ? part->from
+    part->written_slot = !part->certain && part->read_slot >= 0 && s->references[part->read_slot] == 1 ? part->read_slot
                                                                                : specdec__kv_take_state(&c->kv);
-    return part->to >= 0;
+    return part->written_slot >= 0;
 }
 
 /* Lays out the rows of one view of a batch, from node i on, which is its first. Returns 0 if the view's state or stored
    inputs do not suffice, or if there is no slot to write the state to. */
-static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *batch, int i)
+static int specdec__forward_mix_lay_out_view(specdec__context *c, const specdec__batch *batch, int i)
 {
-    specdec__mixes *m = &c->mix;
+    specdec__mix_rows *m = &c->mix;
     specdec__mix_part *part = &m->part[m->parts];
     specdec__view *view = batch->views[i];
     specdec__state *state = &view->state;
     int local = 0, first, k, before = -1;
 
-    if (i >= batch->done)
+    if (i >= batch->done_count)
         specdec__state_unreserve(state, &c->kv.states);
-    if (specdec__state_now(state).length + state->waiting != view->length ||
-        state->waiting > m->room - m->rows - (batch->n - i))
+    if (specdec__state_current(state).length + state->waiting != view->length ||
+        state->waiting > m->max_rows - m->rows - (batch->n - i))
         return 0;
     part->view = view;
-    part->first = m->rows;
+    part->first_row = m->rows;
     part->waiting = state->waiting;
     part->certain = 0;
     for (k = 0; k < state->waiting; k++)
-        before = specdec__forward_mix_add(c, -1, state->place[k], before);
+        before = specdec__forward_mix_add_row(c, -1, state->input_row[k], before);
     for (first = m->rows, k = i; k < batch->n; k++) {
-        const int done = k < batch->done, certain = !done && batch->certain && batch->certain[k];
+        const int done = k < batch->done_count, certain = !done && batch->certain && batch->certain[k];
         int at;
 
         if (batch->views[k] != view)
             continue;
         if (certain && part->certain++ < local)
             return 0;
-        at = certain ? state->places : state->waiting + local - part->certain;
+        at = certain ? state->max_inputs : state->waiting + local - part->certain;
         if (done && local >= state->nodes)
             return 0;
-        m->of[k] = specdec__forward_mix_add(c, done ? -1 : k - batch->done, at < state->places ? state->place[at] : -1,
-                                            batch->parents[k] < 0 ? before : m->of[batch->parents[k]]);
-        if (certain && m->row[m->of[k]].before != (local ? m->of[k] - 1 : before))
+        m->row_of_node[k] = specdec__forward_mix_add_row(c, done ? -1 : k - batch->done_count,
+                                                         at < state->max_inputs ? state->input_row[at] : -1,
+                                                         batch->parents[k] < 0 ? before
+                                                         : m->row_of_node[batch->parents[k]]);
+        if (certain && m->row[m->row_of_node[k]].parent != (local ? m->row_of_node[k] - 1 : before))
             return 0;
         first += certain;
         local++;
     }
     for (k = first; k < m->rows; k++)
-        if (m->row[k].before < (first > part->first ? first - 1 : -1))
+        if (m->row[k].parent < (first > part->first_row ? first - 1 : -1))
             return 0;
-    part->base = first - 1;
+    part->base_row = first - 1;
     state->certain = part->certain;
-    state->nodes = specdec__max_int(specdec__min_int(local - part->certain, state->places - state->waiting), 0);
-    specdec__forward_mix_walk(c, part, first);
-    m->parts += specdec__forward_mix_slots(c, part);
-    return part->to >= 0 || !(part->waiting || part->certain);
+    state->nodes = specdec__max_int(specdec__min_int(local - part->certain, state->max_inputs - state->waiting), 0);
+    specdec__forward_mix_plan_walk(c, part, first);
+    m->parts += specdec__forward_mix_choose_slots(c, part);
+    return part->written_slot >= 0 || !(part->waiting || part->certain);
 }
 
 SPECDEC__FOR_SPEED
 
 /* Returns the state's inputs of a row in a layer: those that the input matrices have just computed for a node, or those
    stored for a waiting token. */
-static const float *specdec__forward_mix_inputs(const specdec__context *c, const specdec__mix_part *part, int layer,
-                                                const specdec__mix_row *row)
+static const float *specdec__forward_mix_row_inputs(const specdec__context *c, const specdec__mix_part *part, int layer,
+                                                    const specdec__mix_row *row)
 {
     if (row->node >= 0)
-        return c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + c->kv.states.mixing.inputs;
-    return specdec__state_inputs(&c->kv.states, &part->view->state, row->place, layer);
+        return c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + c->kv.states.mixing.first_kept;
+    return specdec__state_inputs_address(&c->kv.states, &part->view->state, row->input_index, layer);
 }
 
 /* Finds the convolution's inputs at its last `count` taps up to row `at` (-1: up to the state), oldest first: inputs of
    rows, before these the state's window, before the first token zeros. */
-static void specdec__forward_mix_taps(const specdec__context *c, const specdec__mix_part *part, int layer, int at,
-                                      int count, const float **taps)
+static void specdec__forward_mix_find_taps(const specdec__context *c, const specdec__mix_part *part, int layer, int at,
+                                           int count, const float **taps)
 {
     const specdec__states *s = &c->kv.states;
     const specdec__mixing *m = &s->mixing;
-    const size_t window = specdec__mixing_window(m), size = specdec__state_layer(m);
-    const float *state = part->from < 0 ? c->mix.zeros
-                                        : specdec__states_at(s, part->from) + (size_t)layer * size +
-                                              (s->half[part->from] ? window : 0);
+    const size_t window = specdec__mixing_window_floats(m), size = specdec__state_layer_floats(m);
+    const float *state = part->read_slot < 0 ? c->mix.zeros
+                                        : specdec__states_address(s, part->read_slot) + (size_t)layer * size +
+                                              (s->current_window[part->read_slot] ? window : 0);
     int left = m->taps - 1;
 
     while (count-- > 0) {
         if (at >= 0) {
-            taps[count] = specdec__forward_mix_inputs(c, part, layer, &c->mix.row[at]);
-            at = c->mix.row[at].before;
+            taps[count] = specdec__forward_mix_row_inputs(c, part, layer, &c->mix.row[at]);
+            at = c->mix.row[at].parent;
         } else {
-            taps[count] = state + (part->from < 0 ? 0 : (size_t)--left * (size_t)m->channels);
+            taps[count] = state + (part->read_slot < 0 ? 0 : (size_t)--left * (size_t)m->channels);
         }
     }
 }
@@ -41935,8 +42009,8 @@ static float specdec__forward_softplus(float x)
 
 /* Computes the decay and the rate of each head's update for one token. made: the numbers that the input matrices have
    given for the heads. */
-static void specdec__forward_mix_rates(const specdec__context *c, const specdec__layer *layer, const float *made,
-                                       float *decay, float *rate)
+static void specdec__forward_mix_compute_rates(const specdec__context *c, const specdec__layer *layer,
+                                               const float *made, float *decay, float *rate)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const float *a = layer->vector[SPECDEC__MIX_A], *bias = layer->vector[SPECDEC__MIX_DT_BIAS];
@@ -41946,17 +42020,20 @@ static void specdec__forward_mix_rates(const specdec__context *c, const specdec_
     for (i = 0; i < m->heads; i++) {
         const int pair = i / each * 2 * each + i % each; /* of matrices that are one, by groups */
         const float step = m->kind == SPECDEC__MAMBA2 ? made[i]
-                           : m->paired                ? made[pair + each]
+                           : m->beta_alpha_joined                ? made[pair + each]
                                                       : made[specdec__round_up(m->heads, 16) + i];
         const float dt = specdec__forward_softplus(step + bias[i]);
 
         decay[i] = specdec__exp(a[i] * dt);
-        rate[i] = m->kind == SPECDEC__MAMBA2 ? dt : 1 / (1 + specdec__exp(-made[m->paired ? pair : i]));
+        rate[i] = m->kind == SPECDEC__MAMBA2 ? dt : 1 / (1 + specdec__exp(-made[m->beta_alpha_joined ? pair : i]));
     }
 }
 
 /* Returns the channels of a block of the convolution: those of one head where heads are normalised, else 64. */
-static int specdec__forward_mix_block(const specdec__mixing *m) { return m->kind == SPECDEC__DELTA ? m->rows : 64; }
+static int specdec__forward_mix_block_channels(const specdec__mixing *m)
+{
+    return m->kind == SPECDEC__DELTA ? m->rows : 64;
+}
 
 /* Computes the convolution of one row for a block of channels, with the norms of queries and keys; for block 0 also the
    decays and rates of all heads. Of the short kind, writes the gated output to h. */
@@ -41965,26 +42042,27 @@ static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mi
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const specdec__mix_row *row = &c->mix.row[number];
-    const int size = specdec__forward_mix_block(m), at = block * size, count = specdec__min_int(size, m->channels - at);
+    const int size = specdec__forward_mix_block_channels(m), at = block * size;
+    const int count = specdec__min_int(size, m->channels - at);
     const float *taps[SPECDEC__MOST_TAPS], *bias = layer->vector[SPECDEC__MIX_BIAS];
-    float *out = c->mix.made + (size_t)number * (size_t)c->mix.made_stride;
+    float *out = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
     int i;
 
-    specdec__forward_mix_taps(c, part, layer->state, number, m->taps, taps);
+    specdec__forward_mix_find_taps(c, part, layer->state, number, m->taps, taps);
     if (!block && m->heads)
-        specdec__forward_mix_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
-                                   out + m->channels + specdec__round_up(m->heads, 16));
+        specdec__forward_mix_compute_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
+                                           out + m->channels + specdec__round_up(m->heads, 16));
     for (i = 0; i < m->taps; i++)
         taps[i] += at;
     c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__MIX_TAPS : SPECDEC__MIX_SHORT_TAPS] + at,
                          (size_t)m->channels, m->taps, bias ? bias + at : NULL, specdec__mixing_kinds[m->kind].silu,
                          count, out + at);
     if (m->kind == SPECDEC__DELTA && block < 2 * m->groups) /* queries, then keys: of length 1 */
-        c->kernels->norm(out + at, c->mix.unit + (block < m->groups ? 0 : m->rows), c->model->epsilon / (float)m->rows,
-                         m->rows, 0, m->rows, out + at);
+        c->kernels->norm(out + at, c->mix.unit_weights + (block < m->groups ? 0 : m->rows),
+                         c->model->epsilon / (float)m->rows, m->rows, 0, m->rows, out + at);
     if (m->kind == SPECDEC__SHORT) {
         const float *gate = c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + m->channels + at;
-        float *gated = c->h + (size_t)row->node * (size_t)c->mix.inner + at;
+        float *gated = c->h + (size_t)row->node * (size_t)c->mix.output_stride + at;
 
         for (i = 0; i < count; i++)
             gated[i] = gate[i] * out[at + i];
@@ -41992,46 +42070,46 @@ static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mi
 }
 
 /* Returns the part that a row belongs to. */
-static const specdec__mix_part *specdec__forward_mix_part(const specdec__context *c, int row)
+static const specdec__mix_part *specdec__forward_mix_find_part(const specdec__context *c, int row)
 {
     const specdec__mix_part *part = c->mix.part + c->mix.parts - 1;
 
-    while (part->first > row)
+    while (part->first_row > row)
         part--;
     return part;
 }
 
 /* Whether the convolution of a row is needed: the row is a node that is run, has such a node in its subtree, or is a
    waiting token. */
-static int specdec__forward_mix_wanted(const specdec__context *c, int number)
+static int specdec__forward_mix_needs_convolution(const specdec__context *c, int number)
 {
     const specdec__mix_row *row = &c->mix.row[number];
 
     return row->node >= 0 || (c->kv.states.mixing.heads &&
-                              (row->weight || number < specdec__forward_mix_part(c, number)->first +
-                                                           specdec__forward_mix_part(c, number)->waiting));
+                              (row->subtree_nodes || number < specdec__forward_mix_find_part(c, number)->first_row +
+                                                           specdec__forward_mix_find_part(c, number)->waiting));
 }
 
 /* Applies a row to the matrix of a head; if the row is a node that is run, writes the head's output to h. */
-static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer *layer, int head, int number,
-                                       float *matrix)
+static void specdec__forward_mix_apply_row(specdec__context *c, const specdec__layer *layer, int head, int number,
+                                           float *matrix)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
-    const float *made = c->mix.made + (size_t)number * (size_t)c->mix.made_stride;
+    const float *made = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
     const int node = c->mix.row[number].node;
-    const int group = m->cycles ? head % m->groups : head / (m->heads / m->groups);
+    const int group = m->keys_by_modulo ? head % m->groups : head / (m->heads / m->groups);
     specdec__recurrence r;
 
     r.matrix = matrix;
     r.rows = m->rows;
     r.values = m->values;
-    r.corrects = specdec__mixing_kinds[m->kind].corrects;
+    r.corrects = specdec__mixing_kinds[m->kind].delta_rule;
     r.decay = made[m->channels + head];
     r.rate = made[m->channels + specdec__round_up(m->heads, 16) + head];
-    r.key = made + m->key + group * m->rows;
-    r.query = node < 0 ? NULL : made + m->query + group * m->rows;
-    r.value = made + m->value + head * m->values;
-    r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->mix.inner + (size_t)(head * m->values);
+    r.key = made + m->key_channel + group * m->rows;
+    r.query = node < 0 ? NULL : made + m->query_channel + group * m->rows;
+    r.value = made + m->value_channel + head * m->values;
+    r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)(head * m->values);
     c->kernels->recur(&r);
     if (r.out && layer->vector[SPECDEC__MIX_D])
         c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
@@ -42039,80 +42117,83 @@ static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer
 
 /* Computes one head of a layer for one part: applies waiting tokens and certain nodes to its matrix, then walks the
    other nodes on copies. The matrix is read and written once. */
-static void specdec__forward_mix_head(specdec__context *c, int thread, const specdec__mix_part *part,
-                                      const specdec__layer *layer, int head)
+static void specdec__forward_mix_run_head(specdec__context *c, int thread, const specdec__mix_part *part,
+                                          const specdec__layer *layer, int head)
 {
     specdec__states *s = &c->kv.states;
-    const size_t size = specdec__mixing_head(&s->mixing), bytes = size * sizeof(float);
-    const size_t at = (size_t)layer->state * specdec__state_layer(&s->mixing) + 2 * specdec__mixing_window(&s->mixing) +
-                      (size_t)head * size;
-    float *from = part->from < 0 ? NULL : specdec__states_at(s, part->from) + at, *base = from;
+    const size_t size = specdec__mixing_head_floats(&s->mixing), bytes = size * sizeof(float);
+    const size_t at = (size_t)layer->state * specdec__state_layer_floats(&s->mixing) +
+                      2 * specdec__mixing_window_floats(&s->mixing) + (size_t)head * size;
+    float *from = part->read_slot < 0 ? NULL : specdec__states_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
     int i;
 
     scratch->state_read += from ? bytes : 0;
-    if (part->to >= 0) {
-        base = specdec__states_at(s, part->to) + at;
-        if (from && part->to != part->from)
+    if (part->written_slot >= 0) {
+        base = specdec__states_address(s, part->written_slot) + at;
+        if (from && part->written_slot != part->read_slot)
             memcpy(base, from, bytes);
         else if (!from)
             memset(base, 0, bytes);
-        for (i = part->first; i <= part->base; i++)
-            specdec__forward_mix_apply(c, layer, head, i, base);
+        for (i = part->first_row; i <= part->base_row; i++)
+            specdec__forward_mix_apply_row(c, layer, head, i, base);
         scratch->state_written += bytes;
     }
-    for (i = part->walk; i < part->walk + part->walks; i++) {
+    for (i = part->first_step; i < part->first_step + part->step_count; i++) {
         const specdec__mix_step *step = &c->mix.step[i];
-        float *copy = scratch->states + (size_t)step->to * size;
-        const float *source = step->from < 0 ? base : scratch->states + (size_t)step->from * size;
+        float *copy = scratch->state_copies + (size_t)step->target_copy * size;
+        const float *source = step->source_copy < 0 ? base : scratch->state_copies + (size_t)step->source_copy * size;
 
         if (!source)
             memset(copy, 0, bytes);
         else if (source != copy)
             memcpy(copy, source, bytes);
-        specdec__forward_mix_apply(c, layer, head, step->row, copy);
+        specdec__forward_mix_apply_row(c, layer, head, step->row, copy);
     }
 }
 
 /* Writes the window of the convolution of a part, if the part's state is written, and stores the inputs of its
    nodes. */
-static void specdec__forward_mix_keep(specdec__context *c, int thread, const specdec__mix_part *part,
-                                      const specdec__layer *layer)
+static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, const specdec__mix_part *part,
+                                              const specdec__layer *layer)
 {
     specdec__states *s = &c->kv.states;
     const specdec__mixing *m = &s->mixing;
     const size_t row = (size_t)m->channels, inputs = (size_t)m->kept * sizeof(float);
-    const int end = part + 1 < c->mix.part + c->mix.parts ? part[1].first : c->mix.rows;
+    const int end = part + 1 < c->mix.part + c->mix.parts ? part[1].first_row : c->mix.rows;
     const float *taps[SPECDEC__MOST_TAPS];
     int i, half;
     float *window;
 
-    if (part->to >= 0) {
-        half = part->to == part->from && !s->half[part->to];
-        window = specdec__states_at(s, part->to) + (size_t)layer->state * specdec__state_layer(m) +
-                 (half ? specdec__mixing_window(m) : 0);
-        specdec__forward_mix_taps(c, part, layer->state, part->base < part->first ? -1 : part->base, m->taps - 1, taps);
+    if (part->written_slot >= 0) {
+        half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
+        window = specdec__states_address(s,
+                                         part->written_slot) + (size_t)layer->state * specdec__state_layer_floats(m) +
+                 (half ? specdec__mixing_window_floats(m) : 0);
+        specdec__forward_mix_find_taps(c, part, layer->state, part->base_row < part->first_row ? -1 : part->base_row,
+                                       m->taps - 1, taps);
         for (i = 0; i < m->taps - 1; i++)
             memcpy(window + (size_t)i * row, taps[i], row * sizeof *window);
-        c->scratch[thread].state_read += part->from < 0 ? 0 : specdec__mixing_window(m) * sizeof(float);
-        c->scratch[thread].state_written += specdec__mixing_window(m) * sizeof(float);
+        c->scratch[thread].state_read += part->read_slot < 0 ? 0 : specdec__mixing_window_floats(m) * sizeof(float);
+        c->scratch[thread].state_written += specdec__mixing_window_floats(m) * sizeof(float);
         c->scratch[thread].state_read += (size_t)part->waiting * inputs;
     }
-    for (i = specdec__max_int(part->base + 1, part->first); i < end; i++)
-        if (c->mix.row[i].node >= 0 && c->mix.row[i].place >= 0) {
-            memcpy(specdec__state_inputs(s, &part->view->state, c->mix.row[i].place, layer->state),
-                   specdec__forward_mix_inputs(c, part, layer->state, &c->mix.row[i]), inputs);
+    for (i = specdec__max_int(part->base_row + 1, part->first_row); i < end; i++)
+        if (c->mix.row[i].node >= 0 && c->mix.row[i].input_index >= 0) {
+            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index, layer->state),
+                   specdec__forward_mix_row_inputs(c, part, layer->state, &c->mix.row[i]), inputs);
             c->scratch[thread].state_written += inputs;
         }
 }
 
 /* Applies norm and gate to one group of the outputs of heads in a row of h, of `size` values. For Mamba-2 the gate
    comes before the norm. */
-static void specdec__forward_mix_gate(specdec__context *c, const specdec__layer *layer, int node, int group, int size)
+static void specdec__forward_mix_apply_gate(specdec__context *c, const specdec__layer *layer, int node, int group,
+                                            int size)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const float *norm = layer->vector[m->kind == SPECDEC__DELTA ? SPECDEC__MIX_NORM : SPECDEC__MIX_NORMS];
-    float *out = c->h + (size_t)node * (size_t)c->mix.inner + (size_t)group * (size_t)size;
+    float *out = c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)group * (size_t)size;
     float *gate = c->mix.raw + (size_t)node * (size_t)c->mix.raw_stride + (size_t)group * (size_t)size;
 
     if (m->kind == SPECDEC__DELTA)
@@ -42126,10 +42207,10 @@ static void specdec__forward_mix_gate(specdec__context *c, const specdec__layer 
 
 /* Computes a thread's share of the convolution of all rows. Of the short kind, its inputs are first multiplied by a
    gate. Returns 1 when cancelled. */
-static int specdec__forward_mix_first(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
-    const int size = specdec__forward_mix_block(m), blocks = (m->channels + size - 1) / size;
+    const int size = specdec__forward_mix_block_channels(m), blocks = (m->channels + size - 1) / size;
     const int items = c->mix.rows * blocks;
     int i, k, from, end = 0;
 
@@ -42145,8 +42226,8 @@ static int specdec__forward_mix_first(specdec__context *c, int thread, const spe
     }
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            if (specdec__forward_mix_wanted(c, from / blocks))
-                specdec__forward_mix_convolve(c, specdec__forward_mix_part(c, from / blocks), layer, from / blocks,
+            if (specdec__forward_mix_needs_convolution(c, from / blocks))
+                specdec__forward_mix_convolve(c, specdec__forward_mix_find_part(c, from / blocks), layer, from / blocks,
                                               from % blocks);
     return specdec__pool_barrier(c->pool);
 }
@@ -42154,14 +42235,14 @@ static int specdec__forward_mix_first(specdec__context *c, int thread, const spe
 /* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.raw, the outputs of its input matrices.
    Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns 1 when
    cancelled. */
-static int specdec__forward_mix(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
     int items = c->mix.parts * units, from, end = 0;
     unsigned char *done = c->mix.done + (size_t)layer->state * (size_t)items;
 
-    if (specdec__forward_mix_first(c, thread, layer))
+    if (specdec__forward_mix_convolve_rows(c, thread, layer))
         return 1;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
@@ -42170,9 +42251,9 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
             if (done[from])
                 continue;
             if (from % units < m->heads)
-                specdec__forward_mix_head(c, thread, part, layer, from % units);
+                specdec__forward_mix_run_head(c, thread, part, layer, from % units);
             else
-                specdec__forward_mix_keep(c, thread, part, layer);
+                specdec__forward_mix_store_inputs(c, thread, part, layer);
             done[from] = 1;
         }
     if (specdec__pool_barrier(c->pool))
@@ -42183,89 +42264,89 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
     end = 0;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__forward_mix_gate(c, layer, from / groups, from % groups, m->inner / groups);
+            specdec__forward_mix_apply_gate(c, layer, from / groups, from % groups, m->output_width / groups);
     return specdec__pool_barrier(c->pool);
 }
 
 SPECDEC__FOR_SIZE
 
-/* Runs all recurrent layers for the rows of specdec__forward_mix_settle, as a function of the thread pool. */
-static void specdec__forward_mix_settle_layers(void *argument, int thread)
+/* Runs all recurrent layers for the rows of specdec__forward_mix_finish_early, as a function of the thread pool. */
+static void specdec__forward_mix_finish_layers(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     int i;
 
     for (i = 0; i < c->model->layers; i++)
         if (c->model->layer[i].state >= 0)
-            specdec__forward_mix(c, thread, &c->model->layer[i]);
+            specdec__forward_mix_run_layer(c, thread, &c->model->layer[i]);
 }
 
 /* Finishes the states of a step that has ended early or is not run: applies the waiting tokens where they are not
    applied yet, and no other rows. It takes as long as reading the states, and cannot be cancelled. */
-static void specdec__forward_mix_settle(specdec__context *c)
+static void specdec__forward_mix_finish_early(specdec__context *c)
 {
-    specdec__mixes *m = &c->mix;
+    specdec__mix_rows *m = &c->mix;
     int *cancel = c->pool->cancel, never = 0, n = c->n, applies = 0, i, k;
 
     for (i = 0; i < m->parts; i++) {
         specdec__mix_part *part = &m->part[i];
 
         if (part->certain) {
-            specdec__states_part(&c->kv.states, part->to, -1);
-            part->to = -1;
+            specdec__states_add_reference(&c->kv.states, part->written_slot, -1);
+            part->written_slot = -1;
             part->waiting = 0;
         }
-        for (k = part->first + part->waiting; k < (i + 1 < m->parts ? part[1].first : m->rows); k++)
+        for (k = part->first_row + part->waiting; k < (i + 1 < m->parts ? part[1].first_row : m->rows); k++)
             m->row[k].node = -1;
-        for (k = part->first; k < (i + 1 < m->parts ? part[1].first : m->rows); k++)
-            m->row[k].weight = 0;
-        part->walks = 0;
-        applies |= part->to >= 0;
+        for (k = part->first_row; k < (i + 1 < m->parts ? part[1].first_row : m->rows); k++)
+            m->row[k].subtree_nodes = 0;
+        part->step_count = 0;
+        applies |= part->written_slot >= 0;
     }
     if (!applies || !c->kv.states.mixing.layers)
         return;
     c->n = 0;
     c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__forward_mix_settle_layers, c);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_mix_finish_layers, c);
     c->pool->cancel = cancel;
     c->n = n;
 }
 
 /* Ends a step for the states of its views: the waiting tokens are in them now; the state with the certain nodes becomes
-   state->next. done: 0: the step has ended early. */
+   state->uncommitted. done: 0: the step has ended early. */
 static void specdec__forward_mix_end(specdec__context *c, int done)
 {
     specdec__states *s = &c->kv.states;
     int i;
 
     if (!done)
-        specdec__forward_mix_settle(c);
+        specdec__forward_mix_finish_early(c);
     for (i = 0; i < c->mix.parts; i++) {
         const specdec__mix_part *part = &c->mix.part[i];
         specdec__state *state = &part->view->state;
         specdec__point point;
 
-        if (part->to < 0)
+        if (part->written_slot < 0)
             continue;
         point.length = part->view->length + part->certain;
-        point.slot = part->to;
+        point.slot = part->written_slot;
         point.certain = part->certain > 0;
         if (part->certain) {
-            state->next = point;
+            state->uncommitted = point;
             continue;
         }
-        if (part->to == part->from) {
-            s->half[part->to] ^= 1;
+        if (part->written_slot == part->read_slot) {
+            s->current_window[part->written_slot] ^= 1;
             state->point[state->count - 1].length = point.length;
         } else {
             specdec__state_advance(state, s, point);
         }
-        specdec__state_applied(state);
+        specdec__state_free_waiting(state);
     }
     c->mix.parts = 0;
     for (i = 0; i < c->threads; i++) {
-        s->read += c->scratch[i].state_read;
-        s->written += c->scratch[i].state_written;
+        s->bytes_read += c->scratch[i].state_read;
+        s->bytes_written += c->scratch[i].state_written;
         c->scratch[i].state_read = c->scratch[i].state_written = 0;
     }
 }
@@ -42287,8 +42368,8 @@ static specdec_result specdec__forward_mix_prepare(specdec__context *c, const sp
         if (k < i)
             continue;
         for (k = i; k < batch->n && !fresh; k++)
-            fresh = k >= batch->done && batch->views[k] == batch->views[i];
-        fine = !fresh || specdec__forward_mix_view(c, batch, i);
+            fresh = k >= batch->done_count && batch->views[k] == batch->views[i];
+        fine = !fresh || specdec__forward_mix_lay_out_view(c, batch, i);
     }
     memset(c->mix.done, 0, (size_t)m->layers * (size_t)c->mix.parts * (size_t)(m->heads + 1));
     if (fine)
@@ -42300,48 +42381,50 @@ static specdec_result specdec__forward_mix_prepare(specdec__context *c, const sp
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>forward/block: dynamic convolutions over the rows of a block that is drafted in one pass: see specdec__block.
+ * >>forward/block: dynamic convolutions over the rows of a block that is drafted in one pass: see specdec__block_model.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Computes a thread's part of a dynamic convolution: each row of c->mixed (n, e) is a sum over taps of weights times
-   the rows of x (n, e) up to its own. Weights are `base` plus those that the half's matrix has projected from the row,
-   in c->convs. side: 0: the convolution before the half, 1: the one behind it. A half is attention or the feed-forward
-   network of a layer. Canonical: taps in order. */
-static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
+/* Computes a thread's part of a dynamic convolution: each row of c->conv_output (n, e) is a sum over taps of weights
+   times the rows of x (n, e) up to its own. Weights are `base` plus those that the half's matrix has projected from the
+   row, in c->conv_weights. side: 0: the convolution before the half, 1: the one behind it. A half is attention or the
+   feed-forward network of a layer. Canonical: taps in order. */
+static void specdec__forward_convolve_block(specdec__context *c, int thread, const float *base, int side,
+                                            const float *x)
 {
-    const specdec__block *b = &c->model->block;
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int width = c->model->embedding, groups = width / b->group;
-    const int end = specdec__min_int(part.to * 32, width), stride = specdec__forward_stride(2 * b->taps * groups);
+    const specdec__block_model *b = &c->model->block;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int width = c->model->embedding, groups = width / b->group_size;
+    const int end = specdec__min_int(part.end_block * 32,
+                                     width), stride = specdec__forward_stride(2 * b->taps * groups);
     int i, tap, d;
 
-    for (i = part.first; i < part.last; i++) {
-        float *out = c->mixed + (size_t)i * (size_t)c->e;
+    for (i = part.first_row; i < part.end_row; i++) {
+        float *out = c->conv_output + (size_t)i * (size_t)c->e;
 
-        memset(out + part.from * 32, 0, (size_t)(part.to - part.from) * 32 * sizeof *out);
+        memset(out + part.first_block * 32, 0, (size_t)(part.end_block - part.first_block) * 32 * sizeof *out);
         for (tap = 0; tap < b->taps && tap <= i; tap++) {
             const float *from = x + (size_t)(i - tap) * (size_t)c->e;
-            const float *own = c->convs + (size_t)i * (size_t)stride + (side * b->taps + tap) * groups;
+            const float *own = c->conv_weights + (size_t)i * (size_t)stride + (side * b->taps + tap) * groups;
             const float *fixed = base + (size_t)(side * b->taps + tap) * (size_t)width;
 
-            for (d = part.from * 32; d < end; d++)
-                out[d] += (own[d / b->group] + fixed[d]) * from[d];
+            for (d = part.first_block * 32; d < end; d++)
+                out[d] += (own[d / b->group_size] + fixed[d]) * from[d];
         }
     }
 }
 
-/* Copies a thread's part of c->mixed to x. */
-static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
+/* Copies a thread's part of c->conv_output to x. */
+static void specdec__forward_copy_mixed(const specdec__context *c, int thread, float *x)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
-    for (i = part.first; i < part.last; i++) {
-        const size_t at = (size_t)i * (size_t)c->e + (size_t)part.from * 32;
+    for (i = part.first_row; i < part.end_row; i++) {
+        const size_t at = (size_t)i * (size_t)c->e + (size_t)part.first_block * 32;
 
-        memcpy(x + at, c->mixed + at, (size_t)(part.to - part.from) * 32 * sizeof *x);
+        memcpy(x + at, c->conv_output + at, (size_t)(part.end_block - part.first_block) * 32 * sizeof *x);
     }
 }
 
@@ -42354,60 +42437,60 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Returns a product to compute: a layer's matrix, a bias (-1: none), and where rows go, `stride` floats apart. */
-static specdec__output specdec__forward_output(const specdec__layer *layer, int matrix, int bias, float *out,
-                                               int stride)
+static specdec__matrix_product specdec__forward_product(const specdec__layer *layer, int matrix, int bias, float *out,
+                                                        int stride)
 {
-    specdec__output t;
+    specdec__matrix_product t;
 
     t.matrix = &layer->matrix[matrix];
     t.bias = bias >= 0 ? layer->vector[bias] : NULL;
-    t.out = out;
+    t.rows_out = out;
     t.stride = (size_t)stride;
     return t;
 }
 
 /* Returns an input of n rows of values, `stride` floats apart. up: NULL, or values become activation(values) * up. */
-static specdec__input specdec__forward_input(float *values, int n, int stride, const float *up)
+static specdec__matrix_input specdec__forward_make_input(float *values, int n, int stride, const float *up)
 {
-    specdec__input in;
+    specdec__matrix_input in;
 
     in.values = values;
     in.n = n;
     in.stride = stride;
-    in.from = NULL;
+    in.source = NULL;
     in.norm = NULL;
-    in.rows = NULL;
+    in.source_rows = NULL;
     in.up = up;
     in.up_stride = stride;
-    in.alone = 0;
-    in.shape = NULL;
+    in.ungated = 0;
+    in.xielu = NULL;
     return in;
 }
 
 /* Returns the input of a network's last matrix in a layer: activation(values) * up; up NULL: activation(values). */
-static specdec__input specdec__forward_activated(const specdec__context *c, const specdec__layer *layer, float *values,
-                                                 int n, int stride, const float *up)
+static specdec__matrix_input specdec__forward_activated_input(const specdec__context *c, const specdec__layer *layer,
+                                                              float *values, int n, int stride, const float *up)
 {
-    specdec__input in = specdec__forward_input(values, n, stride, up);
+    specdec__matrix_input in = specdec__forward_make_input(values, n, stride, up);
 
-    in.alone = !up;
-    in.shape = c->model->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU ? layer->activation : NULL;
+    in.ungated = !up;
+    in.xielu = c->model->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU ? layer->activation : NULL;
     return in;
 }
 
 /* Returns an input of n rows in h: the norms of the rows of x with these weights, or with NULL the rows themselves. */
-static specdec__input specdec__forward_normed(specdec__context *c, int n, const float *norm)
+static specdec__matrix_input specdec__forward_normed_input(specdec__context *c, int n, const float *norm)
 {
-    specdec__input in = specdec__forward_input(c->h, n, c->e, NULL);
+    specdec__matrix_input in = specdec__forward_make_input(c->h, n, c->e, NULL);
 
-    in.from = c->x;
+    in.source = c->x;
     in.norm = norm;
     return in;
 }
 
 /* Quantises an input and multiplies several matrices by it. Returns 1 when cancelled. */
-static int specdec__forward_project(specdec__context *c, int thread, const specdec__input *in,
-                                    const specdec__output *targets, int count)
+static int specdec__forward_project(specdec__context *c, int thread, const specdec__matrix_input *in,
+                                    const specdec__matrix_product *targets, int count)
 {
     specdec__forward_quantise(c, thread, in);
     if (specdec__pool_barrier(c->pool))
@@ -42418,74 +42501,74 @@ static int specdec__forward_project(specdec__context *c, int thread, const specd
 
 /* Computes the queries of latent attention, in c->queries and c->absorbed, and in c->keys the one key of all heads,
    before its norm. Returns 1 when cancelled. */
-static int specdec__forward_latent_queries(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_project_latent_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const int queries = specdec__forward_stride(layer->shape.heads * latent->key_dim);
     const int low = specdec__forward_stride(latent->query_rank);
-    specdec__output t[2];
+    specdec__matrix_product t[2];
 
-    t[0] = latent->query_rank ? specdec__forward_output(layer, SPECDEC__Q_A, -1, c->low, low)
-                              : specdec__forward_output(layer, SPECDEC__Q, -1, c->queries, queries);
-    t[1] = specdec__forward_output(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
+    t[0] = latent->query_rank ? specdec__forward_product(layer, SPECDEC__Q_A, -1, c->low, low)
+                              : specdec__forward_product(layer, SPECDEC__Q, -1, c->queries, queries);
+    t[1] = specdec__forward_product(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
     if (latent->query_rank) {
-        in = specdec__forward_input(c->h, c->n, low, NULL);
-        in.from = c->low;
+        in = specdec__forward_make_input(c->h, c->n, low, NULL);
+        in.source = c->low;
         in.norm = layer->vector[SPECDEC__LOW_NORM];
-        t[0] = specdec__forward_output(layer, SPECDEC__Q_B, -1, c->queries, queries);
+        t[0] = specdec__forward_product(layer, SPECDEC__Q_B, -1, c->queries, queries);
         if (specdec__forward_project(c, thread, &in, t, 1))
             return 1;
     }
-    return specdec__forward_absorb(c, thread, layer);
+    return specdec__forward_absorb_queries(c, thread, layer);
 }
 
 /* Runs the convolution before a half of a layer (models that draft blocks). *in: at first the norms of x; then the
    output of the convolution, which the first matrices of the half read. Returns 1 when cancelled. */
-static int specdec__forward_convolve_input(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
-                                           int base, specdec__input *in)
+static int specdec__forward_convolve_half_input(specdec__context *c, int thread, const specdec__layer *layer,
+                                                int matrix, int base, specdec__matrix_input *in)
 {
     const int stride = specdec__forward_stride(layer->matrix[matrix].rows);
-    const specdec__output t = specdec__forward_output(layer, matrix, -1, c->convs, stride);
+    const specdec__matrix_product t = specdec__forward_product(layer, matrix, -1, c->conv_weights, stride);
 
     if (specdec__forward_project(c, thread, in, &t, 1))
         return 1;
-    specdec__forward_convolve(c, thread, layer->vector[base], 0, in->values);
-    *in = specdec__forward_input(c->mixed, c->n, c->e, NULL);
+    specdec__forward_convolve_block(c, thread, layer->vector[base], 0, in->values);
+    *in = specdec__forward_make_input(c->conv_output, c->n, c->e, NULL);
     return specdec__pool_barrier(c->pool);
 }
 
 /* Runs the convolution behind a half of a layer, over the half's output in c->y. Returns 1 when cancelled. */
-static int specdec__forward_convolve_output(specdec__context *c, int thread, const float *base)
+static int specdec__forward_convolve_half_output(specdec__context *c, int thread, const float *base)
 {
-    specdec__forward_convolve(c, thread, base, 1, c->y);
+    specdec__forward_convolve_block(c, thread, base, 1, c->y);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_convolved(c, thread, c->y);
+    specdec__forward_copy_mixed(c, thread, c->y);
     return 0;
 }
 
 /* Computes the queries, keys and values of a layer, before norms and RoPE. Returns 1 when cancelled. */
-static int specdec__forward_queries(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_project_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const specdec__shape *s = &layer->shape;
-    const int owns = specdec__context_keys(c, layer)->owns, values = layer->matrix[SPECDEC__V].rows > 0;
-    specdec__output t[3];
+    const int owns = specdec__context_kv_layer(c, layer)->owns_keys, values = layer->matrix[SPECDEC__V].rows > 0;
+    specdec__matrix_product t[3];
 
     if (c->model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS)
-        in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
-    if (c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__ATTENTION_CONV,
-                                                    SPECDEC__ATTENTION_CONV_BASE, &in))
+        in = specdec__forward_make_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+    if (c->conv_weights && specdec__forward_convolve_half_input(c, thread, layer, SPECDEC__ATTENTION_CONV,
+                                                                SPECDEC__ATTENTION_CONV_BASE, &in))
         return 1;
-    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
-                                   specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
-    t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
-                                   specdec__forward_stride(s->kv_heads * s->key_dim));
-    t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
-                                   specdec__forward_stride(s->kv_heads * s->value_dim));
+    t[0] = specdec__forward_product(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
+                                    specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
+    t[1] = specdec__forward_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                    specdec__forward_stride(s->kv_heads * s->key_dim));
+    t[2] = specdec__forward_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                    specdec__forward_stride(s->kv_heads * s->value_dim));
     return specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1);
 }
 
@@ -42496,13 +42579,14 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     const specdec__shape *s = &layer->shape;
     const int items = c->n * s->kv_heads;
     const int attended = specdec__forward_stride(s->heads * (latent->rank ? latent->value_dim : s->value_dim));
-    specdec__input in;
-    specdec__output t;
+    specdec__matrix_input in;
+    specdec__matrix_product t;
     int from, end = 0;
 
     if (thread == 0)
-        c->turned.n = c->n * s->heads;
-    if (latent->rank ? specdec__forward_latent_queries(c, thread, layer) : specdec__forward_queries(c, thread, layer))
+        c->rotated_columns.n = c->n * s->heads;
+    if (latent->rank ? specdec__forward_project_latent_queries(c, thread, layer)
+                     : specdec__forward_project_queries(c, thread, layer))
         return 1;
     if (c->model->trait[SPECDEC__JOINT_NORMS]) {
         specdec__forward_joint_norms(c, thread, layer);
@@ -42511,105 +42595,107 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     }
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__forward_rotate(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
+            specdec__forward_rotate_queries(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    if (c->recall) {
-        c->recall(c, thread, layer);
+    if (c->before_attention) {
+        c->before_attention(c, thread, layer);
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
     if (specdec__forward_attention(c, thread, layer) ||
         (latent->rank &&
-         specdec__forward_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
+         specdec__forward_project_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
         return 1;
-    in = specdec__forward_input(c->h, c->n, attended, NULL);
-    t = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
+    in = specdec__forward_make_input(c->h, c->n, attended, NULL);
+    t = specdec__forward_product(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, &t, 1) ||
-        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
+        (c->conv_weights && specdec__forward_convolve_half_output(c, thread,
+                                                                  layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
     if (layer->state >= 0)
-        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);
+        specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.x_plus_output, c->x);
     else
-        specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+        specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
 /* Lists the input matrices of a recurrent layer, and where in rows of c->mix.raw they write. Returns how many. */
-static int specdec__forward_mix_targets(const specdec__context *c, const specdec__layer *layer, specdec__output *t)
+static int specdec__forward_mix_list_products(const specdec__context *c, const specdec__layer *layer,
+                                              specdec__matrix_product *t)
 {
     const specdec__mixing *m = &c->model->mixing;
     const struct { int matrix, at; } made[] = {
-        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0}, {SPECDEC__MIX_QKV, m->inputs},
-        {SPECDEC__MIX_BETA, m->inputs + m->channels}, {SPECDEC__MIX_BOTH, m->inputs + m->channels},
-        {SPECDEC__MIX_ALPHA, m->inputs + m->channels + specdec__round_up(m->heads, 16)}};
+        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0}, {SPECDEC__MIX_QKV, m->first_kept},
+        {SPECDEC__MIX_BETA, m->first_kept + m->channels}, {SPECDEC__MIX_BETA_ALPHA, m->first_kept + m->channels},
+        {SPECDEC__MIX_ALPHA, m->first_kept + m->channels + specdec__round_up(m->heads, 16)}};
     int i, count = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
         if (layer->matrix[made[i].matrix].rows)
-            t[count++] = specdec__forward_output(layer, made[i].matrix, -1, c->mix.raw + made[i].at,
-                                                 c->mix.raw_stride);
+            t[count++] = specdec__forward_product(layer, made[i].matrix, -1, c->mix.raw + made[i].at,
+                                                  c->mix.raw_stride);
     return count;
 }
 
 /* Runs the recurrent half of a layer: x += output of the recurrence of norm(x). Where the layer also attends, the sum
-   goes to c->mix.beside and x stays. Returns 1 when cancelled. */
+   goes to c->mix.x_plus_output and x stays. Returns 1 when cancelled. */
 static int specdec__forward_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const specdec__mixing *m = &c->model->mixing;
-    specdec__output t[4];
-    const int count = specdec__forward_mix_targets(c, layer, t);
+    specdec__matrix_product t[4];
+    const int count = specdec__forward_mix_list_products(c, layer, t);
 
-    if (specdec__forward_project(c, thread, &in, t, count) || specdec__forward_mix(c, thread, layer))
+    if (specdec__forward_project(c, thread, &in, t, count) || specdec__forward_mix_run_layer(c, thread, layer))
         return 1;
-    in = specdec__forward_input(c->h, c->n, c->mix.inner, NULL);
-    t[0] = specdec__forward_output(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y, c->e);
+    in = specdec__forward_make_input(c->h, c->n, c->mix.output_stride, NULL);
+    t[0] = specdec__forward_product(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
     if (layer->shape.kv_heads)
-        specdec__forward_add(c, thread, NULL, c->x, c->mix.beside);
+        specdec__forward_add_residual(c, thread, NULL, c->x, c->mix.x_plus_output);
     else
-        specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+        specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
 /* Runs the feed-forward network of a layer that every token passes: out (n, e) = down(activation(gate x) * up x), or
    without a gate down(activation(up x)). Returns 1 when cancelled. */
-static int specdec__forward_network(specdec__context *c, int thread, const specdec__layer *layer,
-                                    const specdec__input *x, float *out)
+static int specdec__forward_run_network(specdec__context *c, int thread, const specdec__layer *layer,
+                                        const specdec__matrix_input *x, float *out)
 {
     const int ff = specdec__forward_stride(layer->shape.feed_forward);
     const int gated = layer->matrix[SPECDEC__GATE].rows > 0;
     float *up = layer->shape.experts ? c->up : c->y;
-    specdec__input in;
-    specdec__output t[2];
+    specdec__matrix_input in;
+    specdec__matrix_product t[2];
 
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
-    t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
+    t[0] = specdec__forward_product(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_product(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
     if (specdec__forward_project(c, thread, x, t, 1 + gated))
         return 1;
     if (layer->sparsity > 0 || layer->sparsity < 0) {
-        specdec__forward_sparsify(c, thread, layer->sparsity, c->hidden, layer->shape.feed_forward, ff);
+        specdec__forward_sparsify_gates(c, thread, layer->sparsity, c->hidden, layer->shape.feed_forward, ff);
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
-    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
+    in = specdec__forward_activated_input(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
+    t[0] = specdec__forward_product(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
 /* Runs the feed-forward half of a layer without experts: x += network(norm(x)). Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
-    if ((c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__FFN_CONV, SPECDEC__FFN_CONV_BASE,
-                                                     &in)) ||
-        specdec__forward_network(c, thread, layer, &in, c->y) ||
-        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__FFN_CONV_BASE])))
+    if ((c->conv_weights && specdec__forward_convolve_half_input(c, thread, layer, SPECDEC__FFN_CONV,
+                                                                 SPECDEC__FFN_CONV_BASE, &in)) ||
+        specdec__forward_run_network(c, thread, layer, &in, c->y) ||
+        (c->conv_weights && specdec__forward_convolve_half_output(c, thread, layer->vector[SPECDEC__FFN_CONV_BASE])))
         return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
+    specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -42617,31 +42703,33 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
 static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
 {
     const specdec__inputs *inputs = &c->model->inputs;
-    const int width = inputs->width, all = inputs->table.columns;
+    const int width = inputs->width, all = inputs->token_table.columns;
     float *row = c->inputs + (size_t)i * (size_t)specdec__forward_stride(all), *table = c->scratch[thread].inputs;
     int at;
 
-    specdec__quant_to_float(inputs->table.type, inputs->table.file + (size_t)c->batch->tokens[c->first + i] *
-                                                                         inputs->table.row_bytes, (size_t)all, table);
+    specdec__quant_to_float(inputs->token_table.type,
+                            inputs->token_table.file +
+                                (size_t)c->batch->tokens[c->first + i] * inputs->token_table.row_bytes,
+                            (size_t)all, table);
     c->kernels->scale(row, (float)specdec__inverse_root(c->model->embedding), all);
     for (at = 0; at < all; at += width) {
         c->kernels->norm(row + at, inputs->norm, c->model->epsilon, width, 0, width, row + at);
         c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_root(width)), table + at, width);
     }
     c->kernels->scale(row, 0.707106769f, all);
-    specdec__forward_check(c, thread, i, row, all, SPECDEC__SOUND);
+    specdec__forward_check_row(c, thread, i, row, all, SPECDEC__FINITE_FACTOR);
 }
 
 /* Computes the embeddings for layers of all rows (specdec__inputs). Returns 1 when cancelled. */
 static int specdec__forward_layer_inputs(specdec__context *c, int thread)
 {
-    const specdec__input in = specdec__forward_normed(c, c->n, NULL);
-    specdec__output t;
+    const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
+    specdec__matrix_product t;
     int i;
 
     t.matrix = &c->model->inputs.matrix;
     t.bias = NULL;
-    t.out = c->inputs;
+    t.rows_out = c->inputs;
     t.stride = (size_t)specdec__forward_stride(t.matrix->rows);
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
@@ -42653,8 +42741,8 @@ static int specdec__forward_layer_inputs(specdec__context *c, int thread)
 /* Computes the output of a layer's router of streams for x, in c->stream_router. Returns 1 when cancelled. */
 static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
-    const specdec__output t = specdec__forward_output(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router, 16);
+    const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
+    const specdec__matrix_product t = specdec__forward_product(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router, 16);
 
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
@@ -42665,32 +42753,32 @@ static int specdec__forward_project_streams(specdec__context *c, int thread, int
 {
     const specdec__streams *streams = &c->model->streams;
     const int others = streams->count - 1;
-    specdec__input in = specdec__forward_normed(c, c->n, NULL);
-    specdec__output t[SPECDEC__MOST_STREAMS - 1];
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
+    specdec__matrix_product t[SPECDEC__MOST_STREAMS - 1];
     int s;
 
     for (s = 0; s < others; s++) {
         t[s].matrix = &streams->matrix[end][s];
         t[s].bias = NULL;
-        t[s].out = specdec__forward_stream(c, s + 1, 0);
-        in.from = t[s].out;
+        t[s].rows_out = specdec__forward_stream_row(c, s + 1, 0);
+        in.source = t[s].rows_out;
         t[s].stride = (size_t)c->e;
         if (end && specdec__forward_project(c, thread, &in, &t[s], 1))
             return 1;
     }
-    in.from = c->x;
+    in.source = c->x;
     if (!end && specdec__forward_project(c, thread, &in, t, others))
         return 1;
-    specdec__forward_even(c, thread, end);
+    specdec__forward_equalise_streams(c, thread, end);
     return specdec__pool_barrier(c->pool);
 }
 
 /* Begins a layer of a model with several streams: computes the prediction of all streams. Returns 1 when cancelled. */
-static int specdec__forward_layer_begin(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_begin_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     if (specdec__forward_route_streams(c, thread, layer))
         return 1;
-    specdec__forward_predict(c, thread, layer);
+    specdec__forward_predict_streams(c, thread, layer);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -42699,14 +42787,14 @@ static int specdec__forward_layer_begin(specdec__context *c, int thread, const s
 static int specdec__forward_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    specdec__output t = specdec__forward_output(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    specdec__matrix_product t = specdec__forward_product(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
 
-    in.from = c->predicted;
+    in.source = c->predicted;
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
-    in = specdec__forward_input(c->hidden, c->n, stride, NULL);
-    t = specdec__forward_output(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
+    in = specdec__forward_make_input(c->hidden, c->n, stride, NULL);
+    t = specdec__forward_product(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
     specdec__forward_add_laurel(c, thread, layer);
@@ -42715,47 +42803,47 @@ static int specdec__forward_laurel(specdec__context *c, int thread, const specde
 
 /* Ends a layer: corrects all streams, if there are several; adds the output of the layer's own embeddings to x, or to
    all streams but x; multiplies x by the layer's output scale, if it has one. Returns 1 when cancelled. */
-static int specdec__forward_layer_end(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_end_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
     const int count = c->model->streams.count;
-    specdec__input in = specdec__forward_normed(c, c->n, NULL);
-    specdec__output t;
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
+    specdec__matrix_product t;
     int s;
 
     if (count) {
         if (specdec__forward_route_streams(c, thread, layer))
             return 1;
-        specdec__forward_correct(c, thread, layer);
-        in = specdec__forward_input(c->h, c->n, c->e, NULL); /* which is made of x */
+        specdec__forward_correct_streams(c, thread, layer);
+        in = specdec__forward_make_input(c->h, c->n, c->e, NULL); /* which is made of x */
     }
 
     if (width) {
-        t = specdec__forward_output(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
+        t = specdec__forward_product(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
-        in = specdec__forward_input(c->hidden, c->n, stride, c->inputs + (size_t)layer->index * (size_t)width);
+        in = specdec__forward_make_input(c->hidden, c->n, stride, c->inputs + (size_t)layer->index * (size_t)width);
         in.up_stride = specdec__forward_stride(c->model->inputs.matrix.rows);
-        t = specdec__forward_output(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
+        t = specdec__forward_product(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
         for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
-            specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], specdec__forward_stream(c, s, 0),
-                                 specdec__forward_stream(c, s, 0));
+            specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_INPUT],
+                                          specdec__forward_stream_row(c, s, 0), specdec__forward_stream_row(c, s, 0));
     }
     if (layer->vector[SPECDEC__OUTPUT_SCALE])
-        specdec__forward_scale(c, thread, *layer->vector[SPECDEC__OUTPUT_SCALE]);
+        specdec__forward_scale_x(c, thread, *layer->vector[SPECDEC__OUTPUT_SCALE]);
     return specdec__pool_barrier(c->pool);
 }
 
 /* Turns a router's outputs for the experts of a row, router (experts), into their softmax or their sigmoids. */
-static void specdec__forward_router(const specdec__context *c, float *router)
+static void specdec__forward_normalise_router(const specdec__context *c, float *router)
 {
     const specdec__model *m = c->model;
     float sum = 0;
     int i;
 
-    if (m->sigmoid) {
+    if (m->sigmoid_experts) {
         for (i = 0; i < m->experts; i++)
             router[i] = 1 / (1 + specdec__exp(-router[i]));
         return;
@@ -42768,46 +42856,47 @@ static void specdec__forward_router(const specdec__context *c, float *router)
 }
 
 /* Scores by which experts, or groups of experts, are ranked: the score of number i is value[i] + bias[i]. */
-typedef struct specdec__scores {
-    const float *value, *bias; /* bias NULL: zeros */
-} specdec__scores;
+typedef struct specdec__ranking_scores {
+    const float *scores, *bias; /* bias NULL: zeros */
+} specdec__ranking_scores;
 
 /* Returns the score of number i. */
-static float specdec__forward_scored(const specdec__scores *s, int i)
+static float specdec__forward_ranking_score(const specdec__ranking_scores *s, int i)
 {
-    return s->value[i] + (s->bias ? s->bias[i] : 0);
+    return s->scores[i] + (s->bias ? s->bias[i] : 0);
 }
 
 /* Inserts number i into a list of the `most` highest scores: order[count], highest first. Returns the new count. */
-static int specdec__forward_rank(const specdec__scores *scores, int i, int *order, int count, int most)
+static int specdec__forward_insert_ranked(const specdec__ranking_scores *scores, int i, int *order, int count, int most)
 {
-    const float score = specdec__forward_scored(scores, i);
+    const float score = specdec__forward_ranking_score(scores, i);
     int at = specdec__min_int(count, most - 1);
 
-    if (count == most && !(score > specdec__forward_scored(scores, order[at])))
+    if (count == most && !(score > specdec__forward_ranking_score(scores, order[at])))
         return count;
-    for (; at > 0 && score > specdec__forward_scored(scores, order[at - 1]); at--)
+    for (; at > 0 && score > specdec__forward_ranking_score(scores, order[at - 1]); at--)
         order[at] = order[at - 1];
     order[at] = i;
     return specdec__min_int(count + 1, most);
 }
 
 /* Marks the groups that experts are chosen from, open (groups) = 1: those with the largest sums of two scores. */
-static void specdec__forward_open(const specdec__model *m, const specdec__scores *scores, unsigned char *open)
+static void specdec__forward_choose_groups(const specdec__model *m, const specdec__ranking_scores *scores,
+                                           unsigned char *open)
 {
     const int size = m->experts / m->groups;
     float sums[SPECDEC__MAX_CHOSEN];
-    const specdec__scores of_groups = {sums, NULL};
+    const specdec__ranking_scores of_groups = {sums, NULL};
     int best[SPECDEC__MAX_CHOSEN], two[2], count = 0, i, k;
 
     for (i = 0; i < m->groups; i++) {
         int found = 0;
 
         for (k = i * size; k < (i + 1) * size; k++)
-            found = specdec__forward_rank(scores, k, two, found, 2);
-        sums[i] = specdec__forward_scored(scores, two[0]) +
-                  (found > 1 ? specdec__forward_scored(scores, two[1]) : 0);
-        count = specdec__forward_rank(&of_groups, i, best, count, m->groups_chosen);
+            found = specdec__forward_insert_ranked(scores, k, two, found, 2);
+        sums[i] = specdec__forward_ranking_score(scores, two[0]) +
+                  (found > 1 ? specdec__forward_ranking_score(scores, two[1]) : 0);
+        count = specdec__forward_insert_ranked(&of_groups, i, best, count, m->groups_chosen);
     }
     memset(open, 0, (size_t)m->groups);
     for (i = 0; i < count; i++)
@@ -42815,58 +42904,60 @@ static void specdec__forward_open(const specdec__model *m, const specdec__scores
 }
 
 /* Chooses the experts of a row from the outputs of the router, router (experts), and computes their weights. */
-static void specdec__forward_choose(const specdec__context *c, const specdec__layer *layer, int row, float *router)
+static void specdec__forward_choose_experts(const specdec__context *c, const specdec__layer *layer, int row,
+                                            float *router)
 {
     const specdec__model *m = c->model;
-    const specdec__scores scores = {router, layer->vector[SPECDEC__CHOICE_BIAS]};
-    float *share = c->routes.share + row * m->chosen, sum = 0;
-    int *expert = c->routes.expert + row * m->chosen, count = 0, i;
+    const specdec__ranking_scores scores = {router, layer->vector[SPECDEC__CHOICE_BIAS]};
+    float *share = c->routes.weight + row * m->chosen_experts, sum = 0;
+    int *expert = c->routes.expert + row * m->chosen_experts, count = 0, i;
     unsigned char open[SPECDEC__MAX_CHOSEN];
 
-    specdec__forward_router(c, router);
-    specdec__forward_open(m, &scores, open);
+    specdec__forward_normalise_router(c, router);
+    specdec__forward_choose_groups(m, &scores, open);
     for (i = 0; i < m->experts; i++)
         if (open[i / (m->experts / m->groups)])
-            count = specdec__forward_rank(&scores, i, expert, count, m->chosen);
-    for (i = 0; i < m->chosen; i++)
+            count = specdec__forward_insert_ranked(&scores, i, expert, count, m->chosen_experts);
+    for (i = 0; i < m->chosen_experts; i++)
         sum += share[i] = router[expert[i]];
-    sum = !m->normed ? 1 : sum > 6.103515625e-5f ? sum : 6.103515625e-5f;
-    for (i = 0; i < m->chosen; i++)
+    sum = !m->normed_experts ? 1 : sum > 6.103515625e-5f ? sum : 6.103515625e-5f;
+    for (i = 0; i < m->chosen_experts; i++)
         share[i] = share[i] / sum * m->expert_scale;
 }
 
 /* Assigns columns to all pairs of a row and an expert, so that the columns of an expert are contiguous, and makes jobs
    of at most SPECDEC__COLUMNS columns. */
-static void specdec__forward_sort(specdec__context *c)
+static void specdec__forward_assign_columns(specdec__context *c)
 {
-    const int chosen = c->model->chosen, experts = c->model->experts, columns = c->n * chosen;
-    specdec__routes *r = &c->routes;
+    const int chosen = c->model->chosen_experts, experts = c->model->experts, columns = c->n * chosen;
+    specdec__expert_routes *r = &c->routes;
     int i, at;
 
-    memset(r->begin, 0, (size_t)(experts + 1) * sizeof *r->begin);
+    memset(r->first_column, 0, (size_t)(experts + 1) * sizeof *r->first_column);
     for (i = 0; i < columns; i++)
-        r->begin[r->expert[i] + 1]++;
+        r->first_column[r->expert[i] + 1]++;
     for (i = 0; i < experts; i++)
-        r->begin[i + 1] += r->begin[i];
+        r->first_column[i + 1] += r->first_column[i];
     for (r->jobs = 0, i = 0; i < experts; i++)
-        for (at = r->begin[i]; at < r->begin[i + 1]; at += SPECDEC__COLUMNS) {
-            specdec__job *job = &r->job[r->jobs++];
+        for (at = r->first_column[i]; at < r->first_column[i + 1]; at += SPECDEC__COLUMNS) {
+            specdec__expert_job *job = &r->job[r->jobs++];
 
             job->expert = i;
             job->column = at;
-            job->count = specdec__min_int(SPECDEC__COLUMNS, r->begin[i + 1] - at);
+            job->count = specdec__min_int(SPECDEC__COLUMNS, r->first_column[i + 1] - at);
         }
     for (i = 0; i < columns; i++) {
-        r->column[i] = r->begin[r->expert[i]]++;
+        r->column[i] = r->first_column[r->expert[i]]++;
         r->row[r->column[i]] = i / chosen;
     }
 }
 
 /* Finds item `at` of a walk over all jobs, each of which has `tiles` tiles: *job becomes its job, places[0] its tile
    and places[1] the next tile of the same matrix. Returns the target of the matrix. */
-static const specdec__output *specdec__forward_routed(const specdec__context *c, const specdec__output *targets,
-                                                      int at, int tiles, specdec__place *places,
-                                                      const specdec__job **job)
+static const specdec__matrix_product *specdec__forward_find_routed_tile(const specdec__context *c,
+                                                                        const specdec__matrix_product *targets, int at,
+                                                                        int tiles, specdec__matrix_tile *places,
+                                                                        const specdec__expert_job **job)
 {
     int own, i = at % tiles;
 
@@ -42883,11 +42974,12 @@ static const specdec__output *specdec__forward_routed(const specdec__context *c,
 }
 
 /* Multiplies matrices of all experts, each by the columns of its expert; otherwise as specdec__forward_multiply. */
-static void specdec__forward_multiply_routed(specdec__context *c, int thread, const specdec__output *targets, int count)
+static void specdec__forward_multiply_routed(specdec__context *c, int thread, const specdec__matrix_product *targets,
+                                             int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
-    const specdec__job *job, *unused;
-    specdec__output target;
+    const specdec__expert_job *job, *unused;
+    specdec__matrix_product target;
     specdec__walk walk;
     int tiles = 0, i, own, pair;
     float *sums[2];
@@ -42898,23 +42990,23 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
         tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
     for (specdec__walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
          specdec__walk_on(&walk, pair)) {
-        specdec__place places[2], next[2];
-        const specdec__output *t = specdec__forward_routed(c, targets, walk.at, tiles, places, &job);
+        specdec__matrix_tile places[2], next[2];
+        const specdec__matrix_product *t = specdec__forward_find_routed_tile(c, targets, walk.at, tiles, places, &job);
 
         own = specdec__matrix_tiles(t->matrix) / c->model->experts;
         pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
-        specdec__forward_routed(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
-        specdec__forward_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
+        specdec__forward_find_routed_tile(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
+        specdec__forward_multiply_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
         target = *t;
         target.bias = t->bias ? t->bias + job->expert * own * SPECDEC__ROWS : NULL;
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, &target, places[i].tile % own, job->column, job->count, sums[i]);
+            specdec__forward_store_tile(c, &target, places[i].tile % own, job->column, job->count, sums[i]);
     }
 }
 
 /* Quantises an input, a row for each column, and multiplies matrices of experts by it. Returns 1 when cancelled. */
-static int specdec__forward_project_routed(specdec__context *c, int thread, const specdec__input *in,
-                                           const specdec__output *targets, int count)
+static int specdec__forward_project_routed(specdec__context *c, int thread, const specdec__matrix_input *in,
+                                           const specdec__matrix_product *targets, int count)
 {
     specdec__forward_quantise(c, thread, in);
     if (specdec__pool_barrier(c->pool))
@@ -42924,30 +43016,30 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
 }
 
 /* Computes a thread's part of out (n, stride): each row's sum of outputs of experts times weights, best first. */
-static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
+static void specdec__forward_sum_experts(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, stride);
-    const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, stride);
+    const int at = part.first_block * 32, count = part.end_block * 32 - at, chosen = c->model->chosen_experts;
     int i, k;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         float *y = out + (size_t)i * (size_t)stride + at;
 
         memset(y, 0, (size_t)count * sizeof *y);
         for (k = i * chosen; k < (i + 1) * chosen; k++)
-            c->kernels->add_scaled(y, c->routes.share[k],
+            c->kernels->add_scaled(y, c->routes.weight[k],
                                    c->parts + (size_t)c->routes.column[k] * (size_t)stride + at, count);
     }
 }
 
 /* Adds the shared expert's output in c->parts to y, times the sigmoid of its router's output, if it has a router. */
-static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
+static void specdec__forward_add_shared_expert(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int at = part.from * 32, count = part.to * 32 - at;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         const size_t begin = (size_t)i * (size_t)c->e + (size_t)at;
         const int routed = layer->matrix[SPECDEC__SHARED_ROUTER].rows;
 
@@ -42958,20 +43050,21 @@ static void specdec__forward_share(specdec__context *c, int thread, const specde
 
 /* Runs the router of a layer and chooses the experts of all rows; threads share the rows. Also computes the shared
    expert's router and the latent rows, which read the same h. Returns 1 when cancelled. */
-static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_route_rows(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int experts = c->model->experts, stride = specdec__forward_stride(experts);
     const float *norm = layer->vector[SPECDEC__ROUTER_NORM];
-    const specdec__input in = specdec__forward_normed(c, c->n, norm ? norm : layer->vector[SPECDEC__FFN_NORM]);
-    specdec__output t[3];
+    const specdec__matrix_input in = specdec__forward_normed_input(c, c->n,
+                                                                   norm ? norm : layer->vector[SPECDEC__FFN_NORM]);
+    specdec__matrix_product t[3];
     int count = 0, i;
 
-    t[count++] = specdec__forward_output(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
+    t[count++] = specdec__forward_product(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
     if (layer->matrix[SPECDEC__SHARED_ROUTER].rows)
-        t[count++] = specdec__forward_output(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
+        t[count++] = specdec__forward_product(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
     if (c->latent)
-        t[count++] = specdec__forward_output(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
-                                             specdec__forward_stride(c->model->latent));
+        t[count++] = specdec__forward_product(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
+                                              specdec__forward_stride(c->model->latent));
     if (specdec__forward_project(c, thread, &in, t, count))
         return 1;
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -42980,67 +43073,67 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
         memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
         if (norm)
             c->kernels->scale(router, (float)specdec__inverse_root(c->model->embedding), stride);
-        specdec__forward_check(c, thread, i, router, stride, 1);
-        specdec__forward_choose(c, layer, i, router);
+        specdec__forward_check_row(c, thread, i, router, stride, 1);
+        specdec__forward_choose_experts(c, layer, i, router);
     }
     if (specdec__pool_barrier(c->pool))
         return 1;
     if (thread == 0)
-        specdec__forward_sort(c);
+        specdec__forward_assign_columns(c);
     return specdec__pool_barrier(c->pool);
 }
 
 /* Computes y: the weighted sum of the networks of each row's experts. They read h, another norm of x, or latent rows,
    according to the architecture. Returns 1 when cancelled. */
-static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(c->model->expert_ff);
+    const int columns = c->n * c->model->chosen_experts, ff = specdec__forward_stride(c->model->expert_ff);
     const int width = c->latent ? specdec__forward_stride(c->model->latent) : c->e;
     const int gated = layer->matrix[SPECDEC__EXPERT_GATE].rows > 0;
-    specdec__input in = specdec__forward_input(c->parts, columns, width, NULL);
-    specdec__output t[2];
+    specdec__matrix_input in = specdec__forward_make_input(c->parts, columns, width, NULL);
+    specdec__matrix_product t[2];
 
     in.norm = layer->vector[SPECDEC__EXPERT_NORM];
-    in.from = in.norm ? c->x : c->latent ? c->latent : c->h;
-    in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
-    t[gated] = specdec__forward_output(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
-                                       ff);
+    in.source = in.norm ? c->x : c->latent ? c->latent : c->h;
+    in.source_rows = c->routes.row;
+    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_product(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
+                                        ff);
     if (specdec__forward_project_routed(c, thread, &in, t, 1 + gated))
         return 1;
-    in = specdec__forward_activated(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
-    in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->parts, width);
+    in = specdec__forward_activated_input(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
+    in.source_rows = c->routes.row;
+    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->parts, width);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_blend(c, thread, c->latent ? c->latent : c->y, width);
+    specdec__forward_sum_experts(c, thread, c->latent ? c->latent : c->y, width);
     if (!c->latent)
         return specdec__pool_barrier(c->pool);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    in = specdec__forward_input(c->latent, c->n, width, NULL);
-    t[0] = specdec__forward_output(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
+    in = specdec__forward_make_input(c->latent, c->n, width, NULL);
+    t[0] = specdec__forward_product(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
 /* Computes y = norm(y) + norm(parts): y is the output of the experts, parts that of the network beside them (the trait
-   BOTH). Returns 1 when cancelled. */
-static int specdec__forward_both(specdec__context *c, int thread, const specdec__layer *layer)
+   DENSE_BESIDE_EXPERTS). Returns 1 when cancelled. */
+static int specdec__forward_add_dense_network(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int at = part.from * 32, to = part.to * 32, width = c->e - SPECDEC__APART;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int at = part.first_block * 32, to = part.end_block * 32, width = c->e - SPECDEC__ROW_PADDING;
     int i;
 
-    for (i = part.first; i < part.last; i++)
-        specdec__forward_norm(c)(c->y + (size_t)i * (size_t)c->e, layer->vector[SPECDEC__AFTER_EXPERTS],
-                                 c->model->epsilon, width, at, to, c->h + (size_t)i * (size_t)c->e);
+    for (i = part.first_row; i < part.end_row; i++)
+        specdec__forward_norm_function(c)(c->y + (size_t)i * (size_t)c->e, layer->vector[SPECDEC__AFTER_EXPERTS],
+                                          c->model->epsilon, width, at, to, c->h + (size_t)i * (size_t)c->e);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         const size_t row = (size_t)i * (size_t)c->e;
 
-        specdec__forward_norm(c)(c->parts + row, layer->vector[SPECDEC__AFTER_NETWORK], c->model->epsilon, width, at,
-                                 to, c->y + row);
+        specdec__forward_norm_function(c)(c->parts + row, layer->vector[SPECDEC__AFTER_NETWORK], c->model->epsilon,
+                                          width, at, to, c->y + row);
         c->kernels->add_scaled(c->y + row + at, 1, c->h + row + at, to - at);
     }
     return specdec__pool_barrier(c->pool);
@@ -43051,32 +43144,32 @@ static int specdec__forward_both(specdec__context *c, int thread, const specdec_
 static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int shared = layer->shape.shared;
-    const specdec__input in = shared ? specdec__forward_input(c->h, c->n, c->e, NULL)
-                                     : specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const specdec__matrix_input in = shared ? specdec__forward_make_input(c->h, c->n, c->e, NULL)
+                                     : specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
-    if (specdec__forward_route(c, thread, layer) || specdec__forward_experts(c, thread, layer))
+    if (specdec__forward_route_rows(c, thread, layer) || specdec__forward_run_experts(c, thread, layer))
         return 1;
     if (layer->shape.feed_forward) {
-        if (specdec__forward_network(c, thread, layer, &in, c->parts))
+        if (specdec__forward_run_network(c, thread, layer, &in, c->parts))
             return 1;
         if (shared)
-            specdec__forward_share(c, thread, layer);
-        if (shared ? specdec__pool_barrier(c->pool) : specdec__forward_both(c, thread, layer))
+            specdec__forward_add_shared_expert(c, thread, layer);
+        if (shared ? specdec__pool_barrier(c->pool) : specdec__forward_add_dense_network(c, thread, layer))
             return 1;
     }
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
+    specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
 /* Copies hidden states to the readers that want those before layer number `layer`, or SPECDEC_STATE_FINAL. */
-static void specdec__forward_tap(const specdec__context *c, int thread, int layer)
+static void specdec__forward_copy_states(const specdec__context *c, int thread, int layer)
 {
     const specdec__model *m = c->model;
     const size_t width = (size_t)m->embedding;
     int k, i, j;
 
-    for (k = 0; k < SPECDEC__TAPS; k++) {
-        const specdec__taps *taps = &c->taps[k];
+    for (k = 0; k < SPECDEC__STATE_READERS; k++) {
+        const specdec__state_reader *taps = &c->taps[k];
 
         for (i = 0; taps->out && i < taps->count; i++)
             for (j = taps->first + thread; taps->layers[i] == layer && j < c->n; j += specdec__pool_active(c->pool)) {
@@ -43084,7 +43177,8 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
                 const float *x = c->x + (size_t)j * (size_t)c->e;
 
                 if (layer == SPECDEC_STATE_FINAL)
-                    specdec__forward_norm(c)(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
+                    specdec__forward_norm_function(c)(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding,
+                                                      out);
                 else
                     memcpy(out, x, width * sizeof *out);
             }
@@ -43093,14 +43187,14 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
 
 /* Computes row i of h for a model that reads states: the norm of the embedding, and behind it the norm of the state,
    which c->reads holds, or x where reads.matrix has been applied already. */
-static void specdec__forward_beside(specdec__context *c, int i, const float *embedding)
+static void specdec__forward_join_embedding_state(specdec__context *c, int i, const float *embedding)
 {
     const specdec__reads *reads = &c->model->reads;
     const float *const *norm = c->model->layer[0].vector, epsilon = c->model->epsilon;
     const int width = c->model->embedding;
     float *x = c->x + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width);
 
-    if (reads->joined) {
+    if (reads->is_nextn) {
         c->kernels->norm(embedding, reads->token_norm, epsilon, width, 0, width, h);
         c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_read_stride(c->model), reads->state_norm,
                          epsilon, width, 0, width, h + width);
@@ -43112,97 +43206,100 @@ static void specdec__forward_beside(specdec__context *c, int i, const float *emb
         memcpy(x, h + width, (size_t)width * sizeof *x);
 }
 
-/* Computes x from the states that a model reads: reads.matrix times the states, or with reads.joined times the rows of
-   h. Returns 1 when cancelled. */
-static int specdec__forward_read(specdec__context *c, int thread)
+/* Computes x from the states that a model reads: reads.matrix times the states, or with reads.is_nextn times the rows
+   of h. Returns 1 when cancelled. */
+static int specdec__forward_project_states(specdec__context *c, int thread)
 {
     const specdec__reads *reads = &c->model->reads;
-    specdec__input in = specdec__forward_input(c->reads, c->n, specdec__forward_read_stride(c->model), NULL);
-    specdec__output t;
+    specdec__matrix_input in = specdec__forward_make_input(c->reads, c->n, specdec__forward_read_stride(c->model),
+                                                           NULL);
+    specdec__matrix_product t;
 
-    if (reads->joined)
-        in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+    if (reads->is_nextn)
+        in = specdec__forward_make_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
     t.matrix = &reads->matrix;
     t.bias = NULL;
-    t.out = c->x;
+    t.rows_out = c->x;
     t.stride = (size_t)c->e;
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
 
 /* Computes a thread's share of the embeddings of all rows, and of RoPE's angles. */
-static void specdec__forward_embed(specdec__context *c, int thread)
+static void specdec__forward_embed_rows(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
     const int trait = c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
-    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.joined);
+    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.is_nextn);
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         float *row;
 
-        specdec__forward_angles(c, SPECDEC__ROPE, i);
-        if (c->frequency[SPECDEC__ROPE_OTHER])
-            specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
-        if (!specdec__model_begins(c->model) || (SPECDEC__HEADS && !reads && c->reads)) /* x came from elsewhere */
+        specdec__forward_compute_angles(c, SPECDEC__ROPE, i);
+        if (c->frequency[SPECDEC__ROPE_ALTERNATE])
+            specdec__forward_compute_angles(c, SPECDEC__ROPE_ALTERNATE, i);
+        if (!specdec__model_has_first_layer(c->model) || (SPECDEC__HEADS && !reads && c->reads)) /* x came from
+                                                                                                    elsewhere */
             continue;
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
         specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
                                 (size_t)width, row);
         c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
-        specdec__forward_check(c, thread, i, row, width, SPECDEC__SOUND);
+        specdec__forward_check_row(c, thread, i, row, width, SPECDEC__FINITE_FACTOR);
         if (reads)
-            specdec__forward_beside(c, i, row);
+            specdec__forward_join_embedding_state(c, i, row);
     }
 }
 
-/* Computes a thread's share of the logits of the wanted rows of x, or of bounds, or of neither (specdec__screen_makes).
-   In any case h becomes their hidden states, (row_count, e). A function of the thread pool. */
+/* Computes a thread's share of the logits of the wanted rows of x, or of bounds, or of neither
+   (specdec__screen_choice). In any case h becomes their hidden states, (row_count, e). A function of the thread
+   pool. */
 static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
-    specdec__input in = specdec__forward_normed(c, c->row_count, m->output_norm);
-    specdec__output t;
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->row_count, m->output_norm);
+    specdec__matrix_product t;
 
     t.matrix = c->output;
     t.bias = NULL;
-    t.out = c->logits;
+    t.rows_out = c->logits;
     t.stride = (size_t)c->output->rows;
-    in.rows = c->rows;
-    c->scratch[thread].half = 2 * m->layers;
+    in.source_rows = c->rows;
+    c->scratch[thread].current_half = 2 * m->layers;
     if (thread == 0)
-        c->screen.bounds = specdec__screen_makes(c);
-    if (specdec__screen_makes(c) == SPECDEC__SCREEN_LOGITS) {
+        c->screen.computed = specdec__screen_choice(c);
+    if (specdec__screen_choice(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
-            specdec__forward_finish(c, thread);
+            specdec__forward_finish_logits(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__screen_makes(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
+    if (specdec__screen_choice(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
-    specdec__screen_norms(c, thread);
+    specdec__screen_compute_norms(c, thread);
     if (!specdec__pool_barrier(c->pool))
         specdec__forward_multiply(c, thread, &t, 1);
 }
 
 /* Computes the keys and values of all layers of a model that drafts blocks from the target's states, which reads.matrix
    has projected to x, and stores them in the cache. Returns 1 when cancelled. */
-static int specdec__forward_keys(specdec__context *c, int thread)
+static int specdec__forward_store_block_keys(specdec__context *c, int thread)
 {
-    const specdec__input in = specdec__forward_normed(c, c->n, c->model->reads.after);
+    const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, c->model->reads.matrix_norm);
     int i, from, end, items;
 
     specdec__forward_quantise(c, thread, &in);
     for (i = 0; i < c->model->layers; i++) {
         const specdec__layer *layer = &c->model->layer[i];
         const specdec__shape *s = &layer->shape;
-        specdec__output t[2];
+        specdec__matrix_product t[2];
 
-        t[0] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
-                                       specdec__forward_stride(s->kv_heads * s->key_dim));
-        t[1] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
-                                       specdec__forward_stride(s->kv_heads * s->value_dim));
+        t[0] = specdec__forward_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                        specdec__forward_stride(s->kv_heads * s->key_dim));
+        t[1] = specdec__forward_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                        specdec__forward_stride(s->kv_heads * s->value_dim));
         if (specdec__pool_barrier(c->pool))
             return 1;
         specdec__forward_multiply(c, thread, t, 2);
@@ -43211,7 +43308,7 @@ static int specdec__forward_keys(specdec__context *c, int thread)
         items = c->n * s->kv_heads;
         for (end = 0; (from = specdec__pool_claim(c->pool, items, 1, &end)) < items;)
             for (; from < end; from++)
-                specdec__forward_store(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
+                specdec__forward_store_key_value(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
     }
     return specdec__pool_barrier(c->pool);
 }
@@ -43223,25 +43320,25 @@ static void specdec__forward_worker(void *argument, int thread)
     const specdec__model *m = c->model;
     int i;
 
-    c->scratch[thread].half = -1;
-    if (SPECDEC__HEADS && c->reads && !m->reads.joined && specdec__forward_read(c, thread))
+    c->scratch[thread].current_half = -1;
+    if (SPECDEC__HEADS && c->reads && !m->reads.is_nextn && specdec__forward_project_states(c, thread))
         return;
-    specdec__forward_embed(c, thread);
+    specdec__forward_embed_rows(c, thread);
     if (specdec__pool_barrier(c->pool) ||
-        (SPECDEC__HEADS && m->reads.joined && specdec__forward_read(c, thread)) ||
+        (SPECDEC__HEADS && m->reads.is_nextn && specdec__forward_project_states(c, thread)) ||
         (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     if (SPECDEC__HEADS && c->reads && m->block.size) {
-        specdec__forward_keys(c, thread);
+        specdec__forward_store_block_keys(c, thread);
         return;
     }
     for (i = 0; i < m->layers; i++) {
-        specdec__forward_tap(c, thread, i);
+        specdec__forward_copy_states(c, thread, i);
         if (SPECDEC__PIPE && c->hooks && !thread)
-            c->hooks->between(c);
-        c->scratch[thread].half = 2 * i;
-        if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
+            c->hooks->before_layer(c);
+        c->scratch[thread].current_half = 2 * i;
+        if (c->streams && specdec__forward_begin_layer(c, thread, &m->layer[i]))
             return;
         if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
             return;
@@ -43249,32 +43346,32 @@ static void specdec__forward_worker(void *argument, int thread)
             return;
         if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_laurel(c, thread, &m->layer[i]))
             return;
-        c->scratch[thread].half = 2 * i + 1;
+        c->scratch[thread].current_half = 2 * i + 1;
         if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
         if ((c->inputs || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
-            specdec__forward_layer_end(c, thread, &m->layer[i]))
+            specdec__forward_end_layer(c, thread, &m->layer[i]))
             return;
     }
     if (c->streams && specdec__forward_project_streams(c, thread, 1))
         return;
-    specdec__forward_tap(c, thread, m->layers);
-    specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
-    if (c->row_count && specdec__model_ends(m) && !m->bare)
+    specdec__forward_copy_states(c, thread, m->layers);
+    specdec__forward_copy_states(c, thread, SPECDEC_STATE_FINAL);
+    if (c->row_count && specdec__model_has_last_layer(m) && !m->lacks_output)
         specdec__forward_logits(c, thread);
 }
 
 /* Reserves a slot for node i of a batch, and computes its logical and RoPE position. Returns 0 when pages run out. */
-static int specdec__forward_seat(specdec__context *c, const specdec__batch *batch, int i)
+static int specdec__forward_reserve_node(specdec__context *c, const specdec__batch *batch, int i)
 {
     specdec__view *view = batch->views[i];
     int parent = batch->parents[i], local = 0, previous = -1, span, j;
 
-    if (c->model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT) {
-        c->place[i] = view->length;
-        c->position[i] = view->position;
+    if (c->model->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW) {
+        c->key_index[i] = view->length;
+        c->position[i] = view->next_position;
         c->trunk[i] = 1;
         return 1;
     }
@@ -43288,23 +43385,24 @@ static int specdec__forward_seat(specdec__context *c, const specdec__batch *batc
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (c->kv.span[span].count)
             c->slots[span][i] = specdec__view_reserved_slot(view, span, local);
-    c->place[i] = parent < 0 ? view->length : c->place[parent] + 1;
-    c->position[i] = c->place[i] - view->length + view->position;
+    c->key_index[i] = parent < 0 ? view->length : c->key_index[parent] + 1;
+    c->position[i] = c->key_index[i] - view->length + view->next_position;
     c->trunk[i] = parent == previous && (parent < 0 || c->trunk[parent]);
     return 1;
 }
 
 /* Checks a batch, reserves slots for its nodes and prepares the context for them. Errors: ARGUMENT, FULL. */
-static specdec_result specdec__forward_prepare(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+static specdec_result specdec__forward_prepare_batch(specdec__context *c, const specdec__batch *batch,
+                                                     specdec_error *error)
 {
     int i;
 
-    if (batch->n - batch->done < 1 || batch->n > c->most)
+    if (batch->n - batch->done_count < 1 || batch->n > c->max_nodes)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a step of %d nodes, the engine was made for 1..%d",
-                             batch->n, c->most);
-    c->row_count = c->unsound = 0;
-    memset(c->wrong, 0, (size_t)(batch->n - batch->done) * sizeof *c->wrong);
-    for (i = batch->done; i < batch->n; i++) {
+                             batch->n, c->max_nodes);
+    c->row_count = c->any_unsound = 0;
+    memset(c->first_unsound, 0, (size_t)(batch->n - batch->done_count) * sizeof *c->first_unsound);
+    for (i = batch->done_count; i < batch->n; i++) {
         const int parent = batch->parents[i];
 
         if (batch->tokens[i] < 0 || batch->tokens[i] >= c->model->vocab_size)
@@ -43312,32 +43410,33 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
                                  (int)batch->tokens[i], c->model->vocab_size);
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
-        if (!specdec__forward_seat(c, batch, i)) {
+        if (!specdec__forward_reserve_node(c, batch, i)) {
             specdec__view_unreserve(batch->views[i], &c->kv);
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
         if (batch->wanted == NULL || batch->wanted[i])
-            c->rows[c->row_count++] = i - batch->done;
+            c->rows[c->row_count++] = i - batch->done_count;
     }
-    if (c->row_count > c->most_rows && !c->model->bare)
+    if (c->row_count > c->max_rows && !c->model->lacks_output)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
-                             c->row_count, c->most_rows);
+                             c->row_count, c->max_rows);
     c->batch = batch;
     for (i = 0; i < SPECDEC__SPANS; i++)
-        c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
-    c->first = batch->done;
-    c->n = batch->n - batch->done;
+        c->stretches[i] = specdec__forward_seen_stretches(c, i, batch->done_count, batch->n);
+    c->first = batch->done_count;
+    c->n = batch->n - batch->done_count;
     return SPECDEC_OK;
 }
 
 /* Prepares a cancelled batch without computing it: its nodes get slots in the cache, and waiting tokens are applied to
    the states of recurrent layers. Errors: as specdec__forward. */
-static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+static specdec_result specdec__forward_skip_batch(specdec__context *c, const specdec__batch *batch,
+                                                  specdec_error *error)
 {
-    specdec_result result = specdec__forward_prepare(c, batch, error);
+    specdec_result result = specdec__forward_prepare_batch(c, batch, error);
 
-    if (result || !specdec__states_are(&c->kv.states))
+    if (result || !specdec__states_exist(&c->kv.states))
         return result;
     result = specdec__forward_mix_prepare(c, batch, error);
     if (!result)
@@ -43347,35 +43446,36 @@ static specdec_result specdec__forward_skip(specdec__context *c, const specdec__
 
 /* Runs a batch, one forward pass: logits (wanted rows, vocab) go to c->logits, hidden states (wanted rows, stride c->e)
    to c->h, keys and values to reserved slots of the views, until they are committed or the next step overwrites them.
-   Rows with values that are not finite are recorded: see specdec__forward_sound. Errors: ARGUMENT, FULL, CANCELLED. */
+   Rows with values that are not finite are recorded: see specdec__forward_check_step. Errors: ARGUMENT, FULL,
+   CANCELLED. */
 static specdec_result specdec__forward(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
-    specdec_result result = specdec__forward_prepare(c, batch, error);
+    specdec_result result = specdec__forward_prepare_batch(c, batch, error);
 
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
-    if (!result && specdec__states_are(&c->kv.states))
+    if (!result && specdec__states_exist(&c->kv.states))
         result = specdec__forward_mix_prepare(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (specdec__states_are(&c->kv.states))
+    if (specdec__states_exist(&c->kv.states))
         specdec__forward_mix_end(c, !result);
-    if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
+    if (!SPECDEC__PIPE || !c->hooks || !c->hooks->after_layers)
         return result;
     if (!result)
-        result = specdec__forward_sound(c, 0, c->n, error);
-    return c->hooks->beyond(c, result, error);
+        result = specdec__forward_check_step(c, 0, c->n, error);
+    return c->hooks->after_layers(c, result, error);
 }
 
 /* Returns a batch of the context's first n nodes, of which `done` were run before; all rows are wanted. */
-static specdec__batch specdec__forward_batch(const specdec__context *c, int done, int n)
+static specdec__batch specdec__forward_make_batch(const specdec__context *c, int done, int n)
 {
     specdec__batch batch;
 
     batch.n = n;
-    batch.done = done;
+    batch.done_count = done;
     batch.tokens = c->tokens;
     batch.parents = c->parents;
     batch.views = c->views;
@@ -43383,18 +43483,19 @@ static specdec__batch specdec__forward_batch(const specdec__context *c, int done
     return batch;
 }
 
-/* Returns a batch of the first n nodes in the context's own arrays, all of one view; see specdec__forward_batch. */
-static specdec__batch specdec__forward_alone(const specdec__context *c, specdec__view *view, int done, int n)
+/* Returns a batch of the first n nodes in the context's own arrays, all of one view; see
+   specdec__forward_make_batch. */
+static specdec__batch specdec__forward_make_view_batch(const specdec__context *c, specdec__view *view, int done, int n)
 {
     int i;
 
     for (i = 0; i < n; i++)
         c->views[i] = view;
-    return specdec__forward_batch(c, done, n);
+    return specdec__forward_make_batch(c, done, n);
 }
 
 /* Returns the index of a node in path[n]; -1: it is not there. */
-static int specdec__forward_among(const int *path, int n, int node)
+static int specdec__forward_index_in_path(const int *path, int n, int node)
 {
     while (n > 0 && path[n - 1] != node)
         n--;
@@ -43405,18 +43506,21 @@ static int specdec__forward_among(const int *path, int n, int node)
    nodes, descend from path[count - 1], and get the numbers 0, 1, ... in this order. With stay = -1 all nodes behind
    path[count - 1] stay, and their numbers fall by count; those that do not descend from it are never used again.
    Returns the number of nodes left. */
-static int specdec__forward_keep(specdec__context *c, specdec__view *view, const int *path, int count, int stay, int n)
+static int specdec__forward_commit_keeping(specdec__context *c, specdec__view *view, const int *path, int count,
+                                           int stay, int n)
 {
     const int all = stay < 0, last = path[count - 1], left = all ? n - 1 - last : stay, end = all ? n - count : stay;
     int i, span;
 
-    specdec__view_keep(view, &c->kv, path, count, stay);
+    specdec__view_commit_keeping(view, &c->kv, path, count, stay);
     for (i = 0; i < left; i++) {
         const int from = all ? last + 1 + i : path[count + i], to = end - left + i, parent = c->parents[from];
 
-        c->parents[to] = !all ? specdec__forward_among(path + count, i, parent) : parent > last ? parent - count : -1;
+        c->parents[to] = !all            ? specdec__forward_index_in_path(path + count, i, parent)
+                         : parent > last ? parent - count
+                                         : -1;
         c->tokens[to] = c->tokens[from];
-        c->place[to] = c->place[from];
+        c->key_index[to] = c->key_index[from];
         c->position[to] = c->position[from];
         c->trunk[to] = 0;
         for (span = 0; span < SPECDEC__SPANS; span++)
@@ -43427,33 +43531,34 @@ static int specdec__forward_keep(specdec__context *c, specdec__view *view, const
 }
 
 /* What a prefill computes besides keys and values: logits and states of some tokens; and states that it reads. */
-typedef struct specdec__rows {
-    int from;           /* logits are computed for this token and all later ones */
+typedef struct specdec__prefill_rows {
+    int logits_from;    /* logits are computed for this token and all later ones */
     float *logits;      /* (count - from, vocab) the caller's memory; NULL: only the last row is kept, as row 0 of
                            c->logits */
     int states_from;    /* hidden states are copied for this token and all later ones */
-    specdec__taps taps; /* which states; out (count - states_from, ...) is the caller's memory; out NULL: none */
+    specdec__state_reader taps; /* which states; out (count - states_from, ...) is the caller's memory; out NULL:
+                                   none */
     float *reads;       /* (count - reads_from, stride) states of another model that this one reads; NULL: it reads
                            none */
     int reads_from;     /* the token of the first row of `reads` */
     /* Called after each batch, tokens [at, at + n), before it is committed; its error ends the prefill. NULL: not
        called. */
-    specdec_result (*hear)(void *listener, int at, int n);
+    specdec_result (*batch_done)(void *listener, int at, int n);
     void *listener;
-} specdec__rows;
+} specdec__prefill_rows;
 
 /* Returns rows that ask for logits of token `from` and later ones, of which the last becomes row 0, and no states. */
-static specdec__rows specdec__forward_wanted(int from)
+static specdec__prefill_rows specdec__forward_rows_from(int from)
 {
-    specdec__rows rows;
+    specdec__prefill_rows rows;
 
     memset(&rows, 0, sizeof rows);
-    rows.from = from;
+    rows.logits_from = from;
     return rows;
 }
 
 /* Sets up a context for tokens [at, at + n) of a prefill: where their states go, and which states it reads. */
-static void specdec__forward_states(specdec__context *c, const specdec__rows *rows, int at, int n)
+static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
     const size_t width = (size_t)rows->taps.count * (size_t)c->model->embedding;
     const int skip = specdec__max_int(rows->states_from - at, 0);
@@ -43469,53 +43574,53 @@ static void specdec__forward_states(specdec__context *c, const specdec__rows *ro
 }
 
 /* Copies the logits of a batch of tokens [at, at + n) of a prefill to the caller; the last row becomes row 0. */
-static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows, int at, int n)
+static void specdec__forward_copy_rows(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
     const size_t vocab = (size_t)c->output->rows;
-    const int skip = specdec__max_int(rows->from - at, 0); /* rows come for wanted nodes, in order of nodes */
+    const int skip = specdec__max_int(rows->logits_from - at, 0); /* rows come for wanted nodes, in order of nodes */
 
     if (skip >= n || !rows->logits)
         return;
-    memcpy(rows->logits + (size_t)(at + skip - rows->from) * vocab, c->logits,
+    memcpy(rows->logits + (size_t)(at + skip - rows->logits_from) * vocab, c->logits,
            (size_t)(n - skip) * vocab * sizeof *c->logits);
     memmove(c->logits, c->logits + (size_t)(n - skip - 1) * vocab, vocab * sizeof *c->logits);
 }
 
 /* Prefills a view: runs tokens text[view->length .. count), `most` tokens a step, and commits them. Row 0 of c->logits
    becomes the last wanted row. Token ids that the model lacks (padding of a larger vocabulary) count as 0. hooks: NULL,
-   or progress is reported. Errors: those of specdec__forward and specdec__forward_sound, CANCELLED. */
-static specdec_result specdec__forward_text(specdec__context *c, specdec__view *view, const int32_t *text, int count,
-                                            int most, const specdec__rows *rows, const specdec_hooks *hooks,
-                                            specdec_error *error)
+   or progress is reported. Errors: those of specdec__forward and specdec__forward_check_step, CANCELLED. */
+static specdec_result specdec__forward_prefill(specdec__context *c, specdec__view *view, const int32_t *text, int count,
+                                               int most, const specdec__prefill_rows *rows, const specdec_hooks *hooks,
+                                               specdec_error *error)
 {
     const int from = view->length, total = count - from;
 
     while (view->length < count) {
         const int at = view->length, n = specdec__min_int(most, count - at);
-        specdec__batch batch = specdec__forward_alone(c, view, 0, n);
+        specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, n);
         specdec_result result;
         int i;
 
         for (i = 0; i < n; i++) {
             c->tokens[i] = text[at + i] < c->model->vocab_size ? text[at + i] : 0;
             c->parents[i] = i - 1;
-            c->wanted[i] = (unsigned char)(at + i >= rows->from);
+            c->wanted[i] = (unsigned char)(at + i >= rows->logits_from);
             c->path[i] = i;
             c->certain[i] = at + i < count - 1; /* the last token may become a root again */
         }
         batch.wanted = c->wanted;
         batch.certain = c->certain;
-        specdec__forward_states(c, rows, at, n);
+        specdec__forward_set_up_prefill(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
         c->taps[0].out = NULL;
         c->reads = NULL;
         if (!result)
-            result = specdec__forward_sound(c, 0, n, error);
-        if (!result && rows->hear)
-            result = rows->hear(rows->listener, at, n);
+            result = specdec__forward_check_step(c, 0, n, error);
+        if (!result && rows->batch_done)
+            result = rows->batch_done(rows->listener, at, n);
         if (result)
             return result;
-        specdec__forward_rows(c, rows, at, n);
+        specdec__forward_copy_rows(c, rows, at, n);
         specdec__view_commit(view, &c->kv, c->path, n);
         if (hooks && hooks->progress && total > 1 &&
             hooks->progress(hooks->user_data, "prefill", view->length - from, total))
@@ -43553,7 +43658,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
 {
     specdec__context *c = &h->context;
     const int inner = model->feed_forward, widest = specdec__max_int(inner, model->embedding);
-    const double s = specdec__exp_double(-0.34657359027997264 / model->guesses); /* 2^(-1 / 2n) */
+    const double s = specdec__exp_double(-0.34657359027997264 / model->head_count); /* 2^(-1 / 2n) */
     const double square = (1 - s * s) * inner / 2;
     int i;
 
@@ -43563,7 +43668,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
     c->pool = target->pool;
     c->threads = threads;
     c->scratch = target->scratch;
-    specdec__columns_take(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
+    specdec__columns_take_memory(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
     h->blend = (float)(square * specdec__inverse_root(square) / s);
     h->input = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(widest));
     h->inner = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(inner));
@@ -43578,7 +43683,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
 /* Floats of a row of a level's input. */
 static int specdec__heads_width(const specdec__model *m, int level)
 {
-    return level && m->speculator->follow ? m->feed_forward : m->embedding;
+    return level && m->speculator->chained ? m->feed_forward : m->embedding;
 }
 
 /* A thread's part of turning products into a level's states. */
@@ -43586,7 +43691,7 @@ static void specdec__heads_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
     const specdec__model *m = c->model;
-    const specdec__layer *l = &m->layer[m->tied ? 0 : h->level];
+    const specdec__layer *l = &m->layer[m->heads_tied ? 0 : h->level];
     const int inner = m->feed_forward, width = specdec__heads_width(m, h->level);
     float *row = h->table + (size_t)thread * (size_t)inner;
     int i;
@@ -43595,15 +43700,15 @@ static void specdec__heads_states(specdec__heads *h, int thread)
         float *z = h->inner + (size_t)i * (size_t)specdec__forward_stride(inner);
 
         if (m->speculator->table) {
-            specdec__quant_to_float(l->table.type, l->table.file + (size_t)h->tokens[i] * l->table.row_bytes,
-                                    (size_t)inner, row);
+            specdec__quant_to_float(l->token_table.type, l->token_table.file +
+                                    (size_t)h->tokens[i] * l->token_table.row_bytes, (size_t)inner, row);
             c->kernels->add_scaled(z, h->blend, row, inner);
         }
         if (m->speculator->norm)
             c->kernels->norm(z, l->vector[SPECDEC__HEAD_NORM], m->epsilon, inner, 0, inner, z);
         c->kernels->add_scaled(z, 1, l->vector[SPECDEC__HEAD_BIAS], inner);
         c->kernels->activate[m->speculator->activation](z, h->ones, inner);
-        if (m->speculator->adds)
+        if (m->speculator->residual)
             c->kernels->add_scaled(z, 1, h->input + (size_t)i * (size_t)specdec__forward_stride(width), inner);
     }
 }
@@ -43615,22 +43720,22 @@ static void specdec__heads_worker(void *argument, int thread)
     const specdec__model *m = c->model;
     const specdec__layer *own = &m->layer[specdec__min_int(h->level, m->layers - 1)];
     const int stride = specdec__forward_stride(m->feed_forward);
-    specdec__input in = specdec__forward_input(
+    specdec__matrix_input in = specdec__forward_make_input(
         h->input, h->n, specdec__forward_stride(specdec__heads_width(m, h->level)), NULL);
-    specdec__output t;
+    specdec__matrix_product t;
 
     t.matrix = &own->matrix[SPECDEC__HEAD_INPUT];
     t.bias = NULL;
-    t.out = h->inner;
+    t.rows_out = h->inner;
     t.stride = (size_t)stride;
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return;
     specdec__heads_states(h, thread);
     if (specdec__pool_barrier(c->pool))
         return;
-    in = specdec__forward_input(h->inner, h->n, stride, NULL);
-    t.matrix = &m->layer[m->tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
-    t.out = h->logits;
+    in = specdec__forward_make_input(h->inner, h->n, stride, NULL);
+    t.matrix = &m->layer[m->heads_tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
+    t.rows_out = h->logits;
     t.stride = (size_t)specdec__heads_rows(m);
     specdec__forward_project(c, thread, &in, &t, 1);
 }
@@ -44662,7 +44767,7 @@ static void specdec__settle_read(specdec__settling *w, int from)
 
     for (i = from; i < w->count; i++)
         w->row[w->found[i].token] = specdec__float_from_bits(0xff800000u);
-    specdec__screen_read(w->context, w->column, w->found + from, w->count - from);
+    specdec__screen_read_rows(w->context, w->column, w->found + from, w->count - from);
 }
 
 /* Applies the scale of logits to bounds [from, end), which keeps their order. Returns 0 if one is no number, or too
@@ -44850,9 +44955,9 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
 /* Computes all logits of the last step. */
 static void specdec__settle_whole(specdec__context *c)
 {
-    c->screen.asked = SPECDEC__SCREEN_LOGITS;
-    c->screen.whole++;
-    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    c->screen.needed = SPECDEC__SCREEN_LOGITS;
+    c->screen.whole_steps++;
+    c->screen.saved -= specdec__screen_plane_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
     specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
 }
 
@@ -44879,10 +44984,11 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
             w.row[found[i].token] = found[i].logit;
-        c->screen.pause -= c->screen.pause > 0;
+        c->screen.pause_steps -= c->screen.pause_steps > 0;
         return;
     }
-    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
+    c->screen.pause_left = c->screen.pause_steps = specdec__min_int(2 * c->screen.pause_steps + 8,
+                                                                    SPECDEC__SETTLE_PAUSE);
     specdec__settle_whole(c);
 }
 
@@ -47284,16 +47390,16 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
     const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
     int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
 
-    specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
-    specdec__view_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
+    specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
+    specdec__view_find_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
     for (i = 0; i < count; i += n) {
         const int page = a[i] / SPECDEC__KEYS, page_to = b[i] / SPECDEC__KEYS;
 
         for (n = 1; i + n < count && a[i + n] == a[i] + n && b[i + n] == b[i] + n &&
              a[i + n] / SPECDEC__KEYS == page && b[i + n] / SPECDEC__KEYS == page_to; n++)
             continue;
-        specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, page, head), a[i] % SPECDEC__KEYS,
-                             specdec__kv_keys(own, l, page_to, head), b[i] % SPECDEC__KEYS, n);
+        specdec__kv_copy_slots(kv->type, l, specdec__kv_keys_address(kv, l, page, head), a[i] % SPECDEC__KEYS,
+                               specdec__kv_keys_address(own, l, page_to, head), b[i] % SPECDEC__KEYS, n);
     }
 }
 
@@ -47309,7 +47415,7 @@ static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
 static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
                                          const specdec__layer *layer, int head)
 {
-    const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_keys(c, layer)->dim;
+    const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_kv_layer(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
     float *sizes = c->scratch[thread].out;
     int q, d;
@@ -47362,8 +47468,8 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     if (t->few)
         specdec__retrieve_by_few(c, t, keys);
     else
-        specdec__forward_tile_scores(c, t->scratch, keys, specdec__context_keys(c, t->layer)->dim, SPECDEC__KEYS,
-                                     specdec__forward_column(c, t->layer, 0, t->query), t->count);
+        specdec__forward_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim, SPECDEC__KEYS,
+                                     specdec__forward_query_column(c, t->layer, 0, t->query), t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
             weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
@@ -47409,8 +47515,8 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
                 t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
-            specdec__retrieve_segment(c, &t, r, &s->at[i],
-                                      specdec__kv_keys(&r->target->kv, keys, s->at[i].page, head));
+            specdec__retrieve_segment(c, &t, r, &s->segment[i],
+                                      specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->total(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -47430,10 +47536,10 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
    share another layer's keys share its chunks. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    specdec__retrieval *r = (specdec__retrieval *)c->recalls;
+    specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
     specdec_candidate *chosen = r->chosen + (size_t)thread * (size_t)r->chunks;
-    const int heads = specdec__context_keys(c, layer)->owns ? layer->shape.kv_heads : 0;
+    const int heads = specdec__context_kv_layer(c, layer)->owns_keys ? layer->shape.kv_heads : 0;
     int head, end = 0, i;
 
     while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
@@ -47446,10 +47552,11 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
 }
 
 /* Takes small caches of `budget` tokens from an arena. */
-static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target, const specdec__room *whole,
-                                   int budget, int chunk, int nodes, specdec__arena *arena)
+static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target,
+                                   const specdec__kv_demand *whole, int budget, int chunk, int nodes,
+                                   specdec__arena *arena)
 {
-    specdec__room room = *whole;
+    specdec__kv_demand room = *whole;
     specdec__view view;
     int longest, i;
 
@@ -47461,18 +47568,19 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     /* those that do not fill a chunk lie with them */
     r->most = r->recent + specdec__max_int(specdec__max_int(budget / 32, 8), chunk);
     r->chunks = specdec__max_int((budget - r->most) / chunk, 1);
-    r->candidates = specdec__round_up(room.length / chunk + 1, 16);
-    room.length = r->chunks * chunk + r->most;
-    room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
-    room.kept = 0;
-    room.most = specdec__max_int(nodes, r->most);
-    room.nodes = 2 * room.most + room.views * nodes; /* a tree is stored behind each sequence until its next one */
+    r->candidates = specdec__round_up(room.view_keys / chunk + 1, 16);
+    room.view_keys = r->chunks * chunk + r->most;
+    room.all_keys = specdec__min_int(room.view_keys, (1 << 30) / room.max_views) * room.max_views;
+    room.kept_views = 0;
+    room.step_nodes = specdec__max_int(nodes, r->most);
+    /* a tree is stored behind each sequence until its next one */
+    room.reserved_nodes = 2 * room.step_nodes + room.max_views * nodes;
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
-    room.most += r->chunks * chunk;
-    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
-    for (i = 0; i < room.views; i++)
-        specdec__context_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
-    if (!specdec__kv_types[target->kv.type].tiles)
+    room.step_nodes += r->chunks * chunk;
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.max_views);
+    for (i = 0; i < room.max_views; i++)
+        specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
+    if (!specdec__kv_types[target->kv.type].has_codes)
         r->few = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
     r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
@@ -47507,7 +47615,7 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
         specdec__retrieve_forget(r, at);
         if (!specdec__retrieve_room(r, &t->view, kept))
             return 0;
-        t->from = t->view.position = (committed - r->recent) / r->chunk * r->chunk;
+        t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
     }
     r->begun = t->from / r->chunk;
@@ -47517,7 +47625,7 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     if (!specdec__retrieve_room(r, &t->view, n))
         return 0;
     for (layer = 0; layer < r->context.kv.layers; layer++)
-        for (head = 0; r->context.kv.layer[layer].owns && head < r->context.kv.layer[layer].kv_heads; head++)
+        for (head = 0; r->context.kv.layer[layer].owns_keys && head < r->context.kv.layer[layer].kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
                 specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
@@ -47532,16 +47640,16 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
 static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
-    const int stale = r->view->position >= r->anew;
+    const int stale = r->view->next_position >= r->anew;
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.recall = stale ? specdec__retrieve_layer : NULL;
-    r->context.recalls = r;
+    r->context.before_attention = stale ? specdec__retrieve_layer : NULL;
+    r->context.before_attention_argument = r;
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
-        r->anew = r->view->position + SPECDEC__RETRIEVE_ANEW;
+        r->anew = r->view->next_position + SPECDEC__RETRIEVE_ANEW;
     return &r->context;
 }
 
@@ -48403,7 +48511,7 @@ typedef struct specdec__proposal {
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    const specdec__room *room;       /* number of sequences, and their length */
+    const specdec__kv_demand *room;  /* number of sequences, and their length */
     int capacity;                    /* candidates of a proposal, at most */
     int threads;                     /* of the pool that the drafter's model keeps busy */
     int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
@@ -48511,7 +48619,7 @@ struct specdec__drafter {
     const specdec__model *model;   /* NULL: it has none */
     size_t kv_bytes;               /* of its cache */
     int levels;                    /* that it can draft, without the root */
-    specdec__taps taps;            /* hidden states that it needs of the target's steps: (nodes, count, width) */
+    specdec__state_reader taps;    /* hidden states that it needs of the target's steps: (nodes, count, width) */
     specdec__proposal *proposals;  /* (sequences): for the current step */
 };
 
@@ -49314,7 +49422,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     for (i = 0; m->whole && i < m->vocab; i++)
         m->whole[i] = specdec__float_from_bits(0xff800000u);
     m->capacity = setup->capacity;
-    m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
+    m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->max_views * (size_t)m->capacity);
 }
 
 /* Bytes of weights that a level uses, with all rows of the output matrix. */
@@ -49350,7 +49458,7 @@ static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, 
     s = SPECDEC__TAKE(arena, specdec__short, 1);
     m->own = s;
     memset(&counted, 0, sizeof counted);
-    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->views, level, &target->vocab, arena);
+    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
     if (s)
         s->always = setup->config->draft_vocabulary > 0;
     m->context = c;
@@ -49398,16 +49506,16 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
                                                 int wanted, specdec_error *error)
 {
     specdec__view *view = &m->views[at];
-    const int most = m->context.most, keys = count - m->skipped[at];
+    const int most = m->context.max_nodes, keys = count - m->skipped[at];
     const int sinks = m->skipped[at] ? specdec__min_int(SPECDEC__DRAFT_SINKS, keys) : 0;
-    specdec__rows rows = specdec__forward_wanted(sinks); /* none of the sinks */
+    specdec__prefill_rows rows = specdec__forward_rows_from(sinks); /* none of the sinks */
     specdec_result result = SPECDEC_OK;
 
     if (view->length < sinks)
-        result = specdec__forward_text(&m->context, view, text, sinks, most, &rows, NULL, error);
-    rows.from = wanted ? keys - 1 : keys;
+        result = specdec__forward_prefill(&m->context, view, text, sinks, most, &rows, NULL, error);
+    rows.logits_from = wanted ? keys - 1 : keys;
     return result ? result
-                  : specdec__forward_text(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
+                  : specdec__forward_prefill(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
 /* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
@@ -49430,7 +49538,7 @@ static specdec_result specdec__draft_model_run(specdec__drafter *d, const specde
     specdec__batch batch;
 
     specdec__levels_put(&m->levels, c, p, candidates, from, count);
-    batch = specdec__forward_alone(c, &m->views[p->at], from, from + count);
+    batch = specdec__forward_make_view_batch(c, &m->views[p->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
 
@@ -49460,7 +49568,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     int32_t *nodes = specdec__draft_nodes(&m->levels, p);
-    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->most;
+    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->max_nodes;
     int at, i, stay = all ? -1 : 0;
 
     for (at = root; at > 0; at = p->tree.parents[at])
@@ -49471,8 +49579,8 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
             specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
     for (i = 1; i < p->tree.n; i++)
         if (nodes[i] >= 0)
-            nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);
-    p->extended_count = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->extended_count);
+            nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
+    p->extended_count = specdec__forward_commit_keeping(c, &m->views[p->at], c->path, count, stay, p->extended_count);
 }
 
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
@@ -49533,7 +49641,7 @@ static int specdec__draft_model_window(const specdec__model *model, const specde
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
 
-    return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->length);
+    return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->view_keys);
 }
 
 static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -49542,24 +49650,25 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     specdec__draft_model counted, *m = SPECDEC__TAKE(arena, specdec__draft_model, 1);
     const specdec_config *config = setup->config;
     const specdec__context *target = setup->target;
-    specdec__room room = *setup->room;
+    specdec__kv_demand room = *setup->room;
     specdec_result result;
     specdec__view view;
     int i, places;
 
     d->state = m;
     m = m ? m : &counted;
-    if (!specdec__model_writes(d->model))
+    if (!specdec__model_can_decode(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
                              specdec__model_name(d->model));
     if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
-    room.length = specdec__min_int(room.length, m->window + config->tree_depth);
-    places = room.views + room.kept;
-    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
-    room.tree = room.most;
-    room.nodes += room.views * room.most; /* a tree may be stored behind each sequence until its next one */
+    room.view_keys = specdec__min_int(room.view_keys, m->window + config->tree_depth);
+    places = room.max_views + room.kept_views;
+    room.all_keys = specdec__min_int(room.all_keys, specdec__min_int(room.view_keys, (1 << 30) / places) * places);
+    room.tree_nodes = room.step_nodes;
+    /* a tree may be stored behind each sequence until its next one */
+    room.reserved_nodes += room.max_views * room.step_nodes;
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
@@ -49567,8 +49676,8 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->skipped = SPECDEC__TAKE(arena, int, places);
     m->threads = setup->threads;
     for (i = 0; i < places; i++) {
-        specdec__context_view(&m->context, m->views ? &m->views[i] : &view, &room, i >= room.views, arena);
-        if (m->views && i >= room.views)
+        specdec__context_init_view(&m->context, m->views ? &m->views[i] : &view, &room, i >= room.max_views, arena);
+        if (m->views && i >= room.max_views)
             specdec__kv_add_kept(&m->context.kv, &m->views[i]);
     }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
@@ -49664,7 +49773,7 @@ static specdec_result specdec__draft_last_follow(specdec__drafter *d, const spec
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
-    const int views = setup->room->views;
+    const int views = setup->room->max_views;
     int i;
 
     specdec__levels_init(&m->levels, model, setup, arena);
@@ -49714,7 +49823,7 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int32_t tokens[SPECDEC__MAX_TREE];
     int i;
 
-    if (!d->model->speculator->follow) {
+    if (!d->model->speculator->chained) {
         specdec__draft_heads_first(m, p->at);
         m->last.levels.stride = 0;
         return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
@@ -49742,14 +49851,14 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    if (specdec__model_writes(model))
+    if (specdec__model_can_decode(model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
                              specdec__model_name(model));
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
-    d->levels = model->guesses;
+    d->levels = model->head_count;
     specdec__draft_last_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->inner = SPECDEC__TAKE(arena, float,
@@ -49840,11 +49949,12 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                                      int wanted, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[at];
-    specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
+    specdec__prefill_rows rows = specdec__forward_rows_from(wanted ? end - 1 : end);
 
     rows.reads = t->states;
     rows.reads_from = t->from;
-    return specdec__forward_text(&m->context, &t->view, text + 1 - m->lead, end, m->context.most, &rows, NULL, error);
+    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->lead, end, m->context.max_nodes, &rows, NULL,
+                                    error);
 }
 
 /* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
@@ -49878,7 +49988,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
-    batch = specdec__forward_alone(c, &m->sequences[p->at].view, from, from + count);
+    batch = specdec__forward_make_view_batch(c, &m->sequences[p->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
@@ -49976,8 +50086,8 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
 
         if (result)
             return result;
-        if (reads->norm)
-            m->context.kernels->norm(from, reads->norm, d->model->epsilon, width, 0, width, to);
+        if (reads->states_norm)
+            m->context.kernels->norm(from, reads->states_norm, d->model->epsilon, width, 0, width, to);
         else
             memcpy(to, from, (size_t)width * sizeof *to);
     }
@@ -50012,36 +50122,36 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
-    const int places = setup->room->views + setup->room->kept;
-    specdec__room room = *setup->room;
+    const int places = setup->room->max_views + setup->room->kept_views;
+    specdec__kv_demand room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
 
     d->state = m;
     m = m ? m : &counted;
-    m->lead = model->reads.joined;
+    m->lead = model->reads.is_nextn;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * ((int)size + m->lead); /* a tree is stored behind each sequence until it is drafted for
-                                                             again */
+    /* a tree is stored behind each sequence until it is drafted for again */
+    room.reserved_nodes += room.max_views * ((int)size + m->lead);
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
-    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
     m->reads = m->lead ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
     m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->sequences ? &m->sequences[i] : &unused;
-        specdec__context_view(&m->context, &t->view, &room, i >= room.views, arena);
-        if (i < room.views)
+        specdec__context_init_view(&m->context, &t->view, &room, i >= room.max_views, arena);
+        if (i < room.max_views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
         else if (m->sequences)
             specdec__kv_add_kept(&m->context.kv, &t->view);
-        t->count = i < room.views && m->lead;
+        t->count = i < room.max_views && m->lead;
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -50128,13 +50238,13 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
     const specdec__context *c = &m->context;
     const specdec__model *model = c->model;
     const specdec__matrix *head = &model->token_embedding;
-    const int centroid = m->nearest[i * model->reads.nearest + k].token;
+    const int centroid = m->nearest[i * model->reads.nearest_centroids + k].token;
     const int size = model->vocab_size / model->reads.centroids, width = model->embedding;
     float *row = m->row + (size_t)thread * (size_t)width;
     int at;
 
     for (at = centroid * size; centroid >= 0 && at < (centroid + 1) * size; at++) {
-        const int32_t token = model->reads.order[at];
+        const int32_t token = model->reads.centroid_tokens[at];
         float *out = m->rows + (size_t)i * (size_t)model->vocab_size + (size_t)token;
 
         *out = specdec__float_from_bits(0xff800000u);
@@ -50150,7 +50260,7 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
 static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
-    const int nearest = c->model->reads.nearest, items = m->n * nearest;
+    const int nearest = c->model->reads.nearest_centroids, items = m->n * nearest;
     int i, k, from, end = 0;
 
     for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
@@ -50171,13 +50281,13 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
     specdec__context *c = &m->context;
-    specdec__input in = specdec__forward_input(c->h, m->n, c->e, NULL);
-    specdec__output t;
+    specdec__matrix_input in = specdec__forward_make_input(c->h, m->n, c->e, NULL);
+    specdec__matrix_product t;
 
-    t.matrix = &c->model->reads.out;
+    t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
     t.stride = specdec__draft_assistant_stride(m);
-    t.out = m->inner + (size_t)m->place * t.stride;
+    t.rows_out = m->inner + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
         specdec__draft_assistant_narrow(m, thread);
 }
@@ -50188,7 +50298,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
 {
     specdec__context *c = &m->context;
     /* it only reads the target's view */
-    specdec__batch batch = specdec__forward_alone(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)p->view, 0, n);
     specdec_result result;
     int i;
 
@@ -50253,7 +50363,7 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || specdec__mixing_is(&target->mixing) || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__mixing_exists(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
                              "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
     for (i = 0; i < m->layers; i++) {
@@ -50289,8 +50399,8 @@ static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const spe
     }
     m->rows = SPECDEC__TAKE(arena, float, all);
     m->row = SPECDEC__TAKE(arena, float, (size_t)setup->threads * (size_t)model->embedding);
-    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest);
-    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest; i++)
+    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest_centroids);
+    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest_centroids; i++)
         m->nearest[i].token = -1;
     for (i = 0; m->rows && i < all; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
@@ -50303,7 +50413,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
 {
     specdec__draft_assistant counted, *m = SPECDEC__TAKE(arena, specdec__draft_assistant, 1);
     const specdec__context *target = setup->target;
-    specdec__room room = *setup->room;
+    specdec__kv_demand room = *setup->room;
     const int size = setup->config->tree_size;
     specdec_result result = specdec__draft_assistant_check(d->model, target->model, error);
 
@@ -50311,7 +50421,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m = m ? m : &counted;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.most = size;
+    room.step_nodes = size;
     m->target = target;
     specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
@@ -50406,13 +50516,14 @@ static float specdec__draft_block_product(const float *a, const float *b, int co
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
-    const specdec__block *b = &m->context.model->block;
-    specdec__input in = specdec__forward_input(m->ranks, m->n, specdec__forward_stride(b->markov_in.columns), NULL);
-    specdec__output t;
+    const specdec__block_model *b = &m->context.model->block;
+    specdec__matrix_input in = specdec__forward_make_input(m->ranks, m->n,
+                                                           specdec__forward_stride(b->markov_in.columns), NULL);
+    specdec__matrix_product t;
 
     t.matrix = &b->markov_out;
     t.bias = NULL;
-    t.out = m->rows;
+    t.rows_out = m->rows;
     t.stride = (size_t)m->levels.stride;
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
@@ -50421,13 +50532,13 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
 static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
-    const specdec__block *b = &c->model->block;
+    const specdec__block_model *b = &c->model->block;
     const int width = c->model->embedding;
     float sum;
 
-    specdec__draft_block_look_up(&b->trust, 0, m->row);
+    specdec__draft_block_look_up(&b->confidence, 0, m->row);
     sum = specdec__draft_block_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
-          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->trust_bias;
+          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
     return 1 / (1 + specdec__exp(-sum));
 }
 
@@ -50436,7 +50547,7 @@ static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i
                                                   specdec_error *error)
 {
     specdec__context *c = &m->context;
-    const specdec__block *b = &c->model->block;
+    const specdec__block_model *b = &c->model->block;
     const size_t stride = (size_t)specdec__forward_stride(b->markov_in.columns);
     const float *own = specdec__draft_block_row(m, i);
     const int outputs = c->output->rows, all = b->markov_out.rows != outputs;
@@ -50469,13 +50580,13 @@ static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
-    const specdec__block *b = &m->context.model->block;
-    specdec__input in = specdec__forward_input(m->context.h, m->n, m->context.e, NULL);
-    specdec__output t;
+    const specdec__block_model *b = &m->context.model->block;
+    specdec__matrix_input in = specdec__forward_make_input(m->context.h, m->n, m->context.e, NULL);
+    specdec__matrix_product t;
 
     t.matrix = &b->hidden;
     t.bias = NULL;
-    t.out = m->ranks;
+    t.rows_out = m->ranks;
     t.stride = (size_t)specdec__forward_stride(b->hidden.rows);
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
@@ -50500,7 +50611,7 @@ static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n
 static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
-    const specdec__block *b = &model->block;
+    const specdec__block_model *b = &model->block;
     const int rank = b->hidden.rows;
     const float *own = specdec__draft_block_row(m, i);
     const float *hidden = m->ranks + (size_t)i * (size_t)specdec__forward_stride(rank);
@@ -50509,10 +50620,10 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
     for (k = 0; k < n; k++) {
         float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
 
-        at = specdec__draft_block_find(m, &b->before, tokens[k]);
+        at = specdec__draft_block_find(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
-            specdec__draft_block_look_up(&b->before, at, before);
+            specdec__draft_block_look_up(&b->predecessor, at, before);
         for (r = 0; r < rank; r++)
             before[r] *= hidden[r];
         for (j = 0; j < b->candidates; j++) {
@@ -50525,8 +50636,8 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
             const int32_t out = m->best[i * b->candidates + j].token;
 
             m->set[k * b->candidates + j] = out;
-            at = model->ids && b->after.rows != model->id_count ? model->ids[out] : out;
-            specdec__draft_block_look_up(&b->after, at, after);
+            at = model->ids && b->successor.rows != model->id_count ? model->ids[out] : out;
+            specdec__draft_block_look_up(&b->successor, at, after);
             row[out] = own[out] + specdec__draft_block_product(before, after, rank);
         }
     }
@@ -50553,18 +50664,18 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
                                                 specdec_error *error)
 {
     specdec__context *c = &m->context;
-    const specdec__block *b = &c->model->block;
+    const specdec__block_model *b = &c->model->block;
     specdec__view *view = &m->views[p->at];
     const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
-    const int rows = specdec__min_int(b->size - b->first, deepest);
-    specdec__batch batch = specdec__forward_alone(c, view, 0, b->size);
+    const int rows = specdec__min_int(b->size - b->draft_row, deepest);
+    specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
     int i;
 
     for (i = 0; i < b->size; i++) {
-        c->tokens[i] = i ? b->mask : p->tokens[0];
+        c->tokens[i] = i ? b->mask_token : p->tokens[0];
         c->parents[i] = i - 1;
-        c->wanted[i] = i >= b->first && i < b->first + rows;
+        c->wanted[i] = i >= b->draft_row && i < b->draft_row + rows;
     }
     batch.wanted = c->wanted;
     result = specdec__forward(c, &batch, error);
@@ -50638,9 +50749,9 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     int i, from, to;
 
     for (from = view->length; !result && from >= heard->from && from < end; from = to) {
-        specdec__rows rows = specdec__forward_wanted(end);
+        specdec__prefill_rows rows = specdec__forward_rows_from(end);
 
-        to = specdec__min_int(end, from + m->context.most);
+        to = specdec__min_int(end, from + m->context.max_nodes);
         for (i = from - heard->from; i < to - heard->from; i++) {
             const int node = heard->first + (heard->path ? heard->path[i] : i);
 
@@ -50649,7 +50760,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
         }
         rows.reads = m->reads;
         rows.reads_from = from;
-        result = specdec__forward_text(&m->context, view, heard->text, to, m->context.most, &rows, NULL, error);
+        result = specdec__forward_prefill(&m->context, view, heard->text, to, m->context.max_nodes, &rows, NULL, error);
     }
     return result;
 }
@@ -50658,7 +50769,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
 static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
-    const specdec__block *b = &model->block;
+    const specdec__block_model *b = &model->block;
     const int wide = specdec__max_int(m->context.output->rows, b->markov_out.rows);
     const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
     size_t i;
@@ -50672,7 +50783,7 @@ static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec
     m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
                                                (size_t)specdec__forward_stride(rank));
     m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
-    m->trust = b->trust.type ? SPECDEC__TAKE(arena, float, size) : NULL;
+    m->trust = b->confidence.type ? SPECDEC__TAKE(arena, float, size) : NULL;
     m->levels.trust = m->trust;
     m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
     m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
@@ -50689,11 +50800,11 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     specdec__draft_block counted, *m = SPECDEC__TAKE(arena, specdec__draft_block, 1);
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
-    const specdec__block *b = &model->block;
+    const specdec__block_model *b = &model->block;
     const size_t stride = (size_t)specdec__forward_read_stride(model);
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
-    const int places = setup->room->views + setup->room->kept;
-    specdec__room room = *setup->room;
+    const int places = setup->room->max_views + setup->room->kept_views;
+    specdec__kv_demand room = *setup->room;
     specdec__view counted_view;
     int i;
 
@@ -50702,25 +50813,25 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     memset(m, 0, sizeof *m);
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    if (b->mask >= target->model->vocab_size)
+    if (b->mask_token >= target->model->vocab_size)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft's mask is token %d, the target has %d",
-                             (int)b->mask, target->model->vocab_size);
-    room.most = specdec__max_int(room.most, b->size);
-    room.nodes += b->size;
+                             (int)b->mask_token, target->model->vocab_size);
+    room.step_nodes = specdec__max_int(room.step_nodes, b->size);
+    room.reserved_nodes += b->size;
     specdec__levels_init(&m->levels, model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
-                          &room, b->size - b->first, arena);
+                          &room, b->size - b->draft_row, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
-    d->levels = specdec__min_int(b->size - b->first, SPECDEC_TREE_MAX_DEPTH - 1);
+    d->levels = specdec__min_int(b->size - b->draft_row, SPECDEC_TREE_MAX_DEPTH - 1);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
-    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
-    m->reads = SPECDEC__TAKE(arena, float, (size_t)m->context.most * stride);
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)m->context.max_nodes * stride);
     m->views = SPECDEC__TAKE(arena, specdec__view, places);
     for (i = 0; i < places; i++) {
-        specdec__context_view(&m->context, m->views ? &m->views[i] : &counted_view, &room, i >= setup->room->views,
-                              arena);
-        if (m->views && i >= setup->room->views)
+        specdec__context_init_view(&m->context, m->views ? &m->views[i] : &counted_view, &room,
+                                   i >= setup->room->max_views, arena);
+        if (m->views && i >= setup->room->max_views)
             specdec__kv_add_kept(&m->context.kv, &m->views[i]);
     }
     specdec__draft_block_rows(m, setup->config->tree_size, arena);
@@ -50865,14 +50976,14 @@ static int specdec__draft_ngram_behind(const specdec__drafter *d, int at, int co
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
-    const int length = specdec__max_int(setup->room->length, 64), history = setup->config->history;
+    const int length = specdec__max_int(setup->room->view_keys, 64), history = setup->config->history;
     const int most = (1 << 28) / (SPECDEC__NGRAM_TOKENS + 1);
     specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, 1);
     specdec__ngram_size size;
 
     size.context = SPECDEC__NGRAM_TOKENS;
     size.max_nodes = setup->capacity;
-    size.readers = setup->room->views;
+    size.readers = setup->room->max_views;
     size.history = history;
     size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED),
                                      2 * setup->target->model->vocab_size);
@@ -50999,7 +51110,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
         c->tokens[i] = specdec__max_int(q->tokens[i], 0);
         c->parents[i] = q->tree.parents[i];
     }
-    batch = specdec__forward_alone(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
+    batch = specdec__forward_make_view_batch(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
     return specdec__forward(c, &batch, error);
 }
 
@@ -51109,12 +51220,12 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
                                                   specdec_error *error)
 {
     const int size = m->nodes;
-    specdec__room room = *setup->room;
+    specdec__kv_demand room = *setup->room;
     specdec__draft_setup inner = *setup;
 
-    room.kept = 0; /* the model of the first level reads what ended sequences began with */
+    room.kept_views = 0; /* the model of the first level reads what ended sequences began with */
     inner.room = &room;
-    const specdec__model *model = d->model && specdec__model_writes(d->model) ? d->model : NULL;
+    const specdec__model *model = d->model && specdec__model_can_decode(d->model) ? d->model : NULL;
 
     if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
@@ -51135,20 +51246,20 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     const specdec__context *target = setup->target;
     const specdec_config *config = setup->config;
     const int chunk = config->retrieval_chunk ? config->retrieval_chunk : 8;
-    const int share = setup->room->length / SPECDEC__RECALL_SHARE;
+    const int share = setup->room->view_keys / SPECDEC__RECALL_SHARE;
     const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST);
     specdec_result result;
 
     d->state = m;
     m = m ? m : &counted;
-    if (specdec__mixing_is(&target->model->mixing))
+    if (specdec__mixing_exists(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
     specdec__levels_init(&m->levels, target->model, setup, arena);
-    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->most);
+    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_inner(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
@@ -51865,9 +51976,9 @@ static int specdec__stream_fork_limit(const specdec_config *c, int room)
 /* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
    is too large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
-                                    const specdec__room *room, specdec__arena *arena)
+                                    const specdec__kv_demand *room, specdec__arena *arena)
 {
-    const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
     const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     const size_t noted = c->logprobs ? tokens : 0;
@@ -51879,7 +51990,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     unsigned char *stop_bytes, *token_text, *piece, *parts;
     float *logprobs, *surprise;
 
-    specdec__context_view(target, &view, room, 0, arena);
+    specdec__context_init_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
@@ -51898,7 +52009,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     if (!t)
         return;
     t->model = model;
-    t->context = room->length;
+    t->context = room->view_keys;
     t->room = (int)tokens;
     t->view = view;
     t->tokens = text;
@@ -51942,7 +52053,7 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && specdec__mixing_is(&model->mixing))
+    if (settings->slide && specdec__mixing_exists(&model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
@@ -52467,7 +52578,7 @@ typedef struct specdec__engine {
     int busy;                    /* 1: a call is running */
     int ended;                   /* 1: by specdec_deinit */
 
-    specdec__room room;
+    specdec__kv_demand room;
     specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
@@ -52637,7 +52748,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_cut cut = {NULL, NULL};
+    specdec__layer_choice cut = {NULL, NULL};
 
     *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
@@ -52648,9 +52759,9 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
     if (SPECDEC__PIPE && e->remote && out == &e->target_model)
-        cut.cut = e->remote->cut;
+        cut.choose = e->remote->cut;
     cut.cluster = e->config.cluster;
-    return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
+    return specdec__model_init(e->own[e->own_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
 }
 
 /* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
@@ -52690,7 +52801,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
-        return 1 + (e->room.most + 1) * SPECDEC__OFFERS;
+        return 1 + (e->room.step_nodes + 1) * SPECDEC__OFFERS;
     return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
                                                              : e->config.tree_size;
 }
@@ -52702,8 +52813,8 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     specdec__proposal counted, *p;
     int i;
 
-    d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.views);
-    for (i = 0; i < e->room.views; i++) {
+    d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.max_views);
+    for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->at = i;
         specdec__draft_take(p, specdec__engine_candidates(e, d->kind), size, arena);
@@ -52748,7 +52859,7 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
-    e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
+    e->chat_bytes = specdec__size_multiply((size_t)e->room.view_keys, SPECDEC__PROMPT_BYTES);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
     e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
@@ -52765,9 +52876,9 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
 {
     int i;
 
-    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.views);
-    e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
-    for (i = 0; i < e->room.views; i++) {
+    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.max_views);
+    e->members = SPECDEC__TAKE(arena, specdec *, e->room.max_views);
+    for (i = 0; i < e->room.max_views; i++) {
         specdec__stream_lay_out(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
         if (!e->sequences)
             continue;
@@ -52783,11 +52894,11 @@ static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *are
     specdec__kept counted, *kept;
     int i;
 
-    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept);
-    for (i = 0; i < e->room.kept; i++) {
+    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept_views);
+    for (i = 0; i < e->room.kept_views; i++) {
         kept = e->kept ? &e->kept[i] : &counted;
-        specdec__context_view(&e->target, &kept->view, &e->room, 1, arena);
-        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.length);
+        specdec__context_init_view(&e->target, &kept->view, &e->room, 1, arena);
+        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.view_keys);
         if (e->kept)
             specdec__kv_add_kept(&e->target.kv, &kept->view);
     }
@@ -52799,7 +52910,7 @@ static void specdec__engine_set_views(specdec__engine *e)
     int i, k;
 
     for (i = 0; i < e->drafter_count; i++)
-        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.views; k++)
+        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.max_views; k++)
             e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
@@ -52816,7 +52927,7 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
 {
     specdec__ahead *a = e->ahead;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
-    const size_t room = (size_t)e->room.length + (size_t)e->config.tree_depth + (size_t)levels;
+    const size_t room = (size_t)e->room.view_keys + (size_t)e->config.tree_depth + (size_t)levels;
     int32_t *tokens = SPECDEC__TAKE(arena, int32_t, room);
 
     if (!a)
@@ -52825,7 +52936,7 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
     a->drafter = d;
     a->threads = specdec__engine_draft_threads(&e->config, d->kind);
     a->levels = levels;
-    a->nodes = e->room.most;
+    a->nodes = e->room.step_nodes;
     a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
     a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
@@ -52884,11 +52995,11 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
-    for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
+    for (i = 1; d->taps.count && i < SPECDEC__STATE_READERS && e->target.taps[i].count; i++)
         continue;
-    if (d->taps.count && i < SPECDEC__TAPS)
+    if (d->taps.count && i < SPECDEC__STATE_READERS)
         e->target.taps[i] = d->taps;
-    for (i = 0; d->proposals && i < e->room.views; i++)
+    for (i = 0; d->proposals && i < e->room.max_views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
         specdec__engine_lay_out_ahead(e, d, arena);
@@ -52929,13 +53040,13 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
 
 /* How many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not more
    than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
-static int specdec__engine_kept_limit(const specdec_config *c, const specdec__room *room)
+static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv_demand *room)
 {
-    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->max_views, 64), 256);
 
-    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->all_keys <= room->view_keys)
         return 0;
-    return specdec__min_int(most, room->keys / SPECDEC__KEYS);
+    return specdec__min_int(most, room->all_keys / SPECDEC__KEYS);
 }
 
 /* Sets how many sequences there are, of how many tokens, and the nodes of a step: a prompt's batch, a tree, or a root
@@ -52943,24 +53054,27 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__ro
 static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
-    specdec__room *room = &e->room;
+    specdec__kv_demand *room = &e->room;
 
-    room->views = c->sequences;
-    room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
-                       e->target_model->context, 4096);
-    room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
-    room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                  specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
-    room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
-    room->kept = specdec__engine_kept_limit(c, room);
-    room->tree = specdec__in_cluster(c) ? room->most : c->tree_size; /* there nodes of several runs are known */
-    room->every = c->checkpoint;
+    room->max_views = c->sequences;
+    room->view_keys = c->context                  ? c->context
+                      : specdec__engine_drafts(e) ? 4096
+                                                  : specdec__min_int(e->target_model->context, 4096);
+    room->all_keys = c->cache ? c->cache
+                              : specdec__min_int(room->view_keys, (1 << 30) / room->max_views) * room->max_views;
+    room->step_nodes = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
+                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
+    room->reserved_nodes = SPECDEC__PIPE ? 2 * room->step_nodes : room->step_nodes;
+    room->kept_views = specdec__engine_kept_limit(c, room);
+    /* in a cluster nodes of several runs are known */
+    room->tree_nodes = specdec__in_cluster(c) ? room->step_nodes : c->tree_size;
+    room->checkpoint_distance = c->checkpoint;
 }
 
 /* e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never runs. */
-static specdec__room specdec__engine_target_room(const specdec__engine *e)
+static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1, 2, 0, 1, 0};
+    static const specdec__kv_demand none = {1, 1, 1, 1, 2, 0, 1, 0};
 
     return specdec__engine_drafts(e) ? none : e->room;
 }
@@ -52980,14 +53094,15 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
 {
     specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv);
-    specdec__room room;
+    specdec__kv_demand room;
     specdec_result r;
 
     if ((r = specdec__engine_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
         return r;
-    if (!specdec__model_writes(e->target_model) || e->target_model->id_count)
+    if (!specdec__model_can_decode(e->target_model) || e->target_model->id_count)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
-                             specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
+                             specdec__model_can_decode(e->target_model) ? "model of a short vocabulary"
+                             : "file of heads");
     specdec__engine_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
     r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
@@ -52996,9 +53111,9 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
     specdec__engine_set_room(e);
     room = specdec__engine_target_room(e);
-    specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room, room.most,
-                          arena);
-    e->target.checks = 1;
+    specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room,
+                          room.step_nodes, arena);
+    e->target.checks_values = 1;
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
@@ -53057,9 +53172,10 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i],
-                                  e->own[i] == e->target_model ? specdec__engine_screening(&e->config, e->kernels) : 0,
-                                  arena, &e->pool, &hooks, error);
+        r = specdec__model_repack_matrices(e->own[i],
+                                           e->own[i] == e->target_model
+                                           ? specdec__engine_screening(&e->config, e->kernels) : 0, arena, &e->pool,
+                                           &hooks, error);
     return r;
 }
 
@@ -53195,8 +53311,8 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
 
-    keys.view = at < e->room.views ? &e->sequences[at].view : &e->kept[at - e->room.views].view;
-    keys.tokens = at < e->room.views ? e->sequences[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.view = at < e->room.max_views ? &e->sequences[at].view : &e->kept[at - e->room.max_views].view;
+    keys.tokens = at < e->room.max_views ? e->sequences[at].tokens : e->kept[at - e->room.max_views].tokens;
     keys.at = at;
     return keys;
 }
@@ -53209,7 +53325,7 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter_kind *kind = e->drafters[i].kind;
 
-        if (kind->share && (kind->keeps || (at < e->room.views && of < e->room.views)))
+        if (kind->share && (kind->keeps || (at < e->room.max_views && of < e->room.max_views)))
             kind->share(&e->drafters[i], at, of, length);
     }
 }
@@ -53243,7 +53359,7 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
         if (e->drafters[k].kind->keeps)
-            e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
+            e->drafters[k].kind->truncate(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
@@ -53255,23 +53371,23 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
     const specdec__view *oldest;
     int i, empty = -1;
 
-    for (*shared = i = 0; i < e->room.kept; i++) {
+    for (*shared = i = 0; i < e->room.kept_views; i++) {
         specdec__view *view = &e->kept[i].view;
         const int least = specdec__min_int(view->length, t->view.length);
 
         if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
-            if (least == t->view.length && specdec__view_holds_all(view, &e->target.kv, least)) {
-                specdec__view_touch(view, &e->target.kv, 0);
+            if (least == t->view.length && specdec__view_has_all_keys(view, &e->target.kv, least)) {
+                specdec__view_mark_used(view, &e->target.kv, 0);
                 return -1;
             }
-            if (least == view->length && specdec__view_holds_all(&t->view, &e->target.kv, least)) {
-                *shared = specdec__max_int(*shared, view->shared);
+            if (least == view->length && specdec__view_has_all_keys(&t->view, &e->target.kv, least)) {
+                *shared = specdec__max_int(*shared, view->shared_keys);
                 specdec__engine_drop_kept(e, i);
             }
         }
         empty = view->length ? empty : i;
     }
-    oldest = empty < 0 ? specdec__kv_oldest(&e->target.kv) : NULL;
+    oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
             specdec__engine_drop_kept(e, empty = i);
@@ -53285,7 +53401,7 @@ static void specdec__engine_retain(specdec *t)
     specdec__engine *e = t->engine;
     int shared, i;
 
-    if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
+    if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
     specdec__ahead_drop(t, t->count);
     i = specdec__engine_kept_place(t, &shared);
@@ -53296,8 +53412,8 @@ static void specdec__engine_retain(specdec *t)
         specdec__engine_drop_kept(e, i);
         return;
     }
-    e->kept[i].view.shared = shared;
-    specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
+    e->kept[i].view.shared_keys = shared;
+    specdec__engine_share_drafts(e, e->room.max_views + i, t->at, t->view.length);
 }
 
 /* Makes a free place of the table an empty sequence. */
@@ -53356,7 +53472,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
     const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
-    for (i = 0; SPECDEC__SEQUENCES && i < e->room.views; i++) {
+    for (i = 0; SPECDEC__SEQUENCES && i < e->room.max_views; i++) {
         specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
@@ -53391,7 +53507,7 @@ static int specdec__engine_is_parent(const specdec *t)
 {
     int i, found = 0;
 
-    for (i = 0; i < t->engine->room.views; i++)
+    for (i = 0; i < t->engine->room.max_views; i++)
         found |= t->engine->sequences[i].open && t->engine->sequences[i].parent == t;
     return found;
 }
@@ -53402,13 +53518,13 @@ static specdec *specdec__engine_open_free(specdec *t)
     specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; i < e->room.views; i++)
+    for (i = 0; i < e->room.max_views; i++)
         if (!e->sequences[i].open) {
             specdec__engine_open(&e->sequences[i]);
             return &e->sequences[i];
         }
     specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no slot for another sequence: all %d are open (config.sequences)",
-                  e->room.views);
+                  e->room.max_views);
     return NULL;
 }
 
@@ -53513,7 +53629,7 @@ SPECDEC__FOR_SIZE
 static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
-    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(&e->target, &t->view, 0, n);
     specdec__proposal *p;
     specdec_result result;
 
@@ -53594,10 +53710,10 @@ static void specdec__engine_time_reading(specdec__engine *e)
     e->target.columns.values = e->target.h;
     for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
         slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
-        slices.index = i / m->layers;
+        slices.number = i / m->layers;
         slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
-        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
+        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_multiply_slice, &slices);
         now = specdec__os_seconds();
         least = now - last < least ? now - last : least;
         sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
@@ -53673,14 +53789,14 @@ static void specdec__engine_log(const specdec__engine *e)
     specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
     specdec__vocab_tell(&m->vocab, hooks);
-    if (e->room.length > m->context)
-        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
+    if (e->room.view_keys > m->context)
+        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.view_keys, m->context);
     for (i = 0; i < e->drafter_count; i++)
         specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
                       specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
                       e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
     specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
-                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
+                  e->pool.threads, e->room.view_keys, e->config.kv, e->memory_bytes);
 }
 
 /* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
@@ -53767,25 +53883,25 @@ static void specdec__engine_prepare_drafters(specdec *t)
 
 /* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
    it becomes row 0. */
-static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
+static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__prefill_rows *rows)
 {
     specdec__engine *e = t->engine;
     const int before = t->view.length;
-    specdec__rows heard = *rows;
+    specdec__prefill_rows heard = *rows;
     specdec_result result;
 
     specdec__pipe_drain(e);
     specdec__engine_prepare_drafters(t);
-    heard.hear = specdec__engine_follow_batch;
+    heard.batch_done = specdec__engine_follow_batch;
     heard.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
-    result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
-                                   &t->error);
+    result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
+                                      &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
         specdec__view_unreserve(&t->view, &e->target.kv);
-    else if (rows->from < count)
+    else if (rows->logits_from < count)
         e->row_of = t;
     return result;
 }
@@ -53801,10 +53917,10 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     for (i = from, *length = least; i < end; i++) {
         const specdec__source_keys keys = specdec__engine_keys(e, i);
         const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
-        const uint64_t since = keys.view->used | (uint64_t)(keys.view->shared > 0) << 63;
+        const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
 
         if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
-            !specdec__view_holds_all(keys.view, &e->target.kv, common))
+            !specdec__view_has_all_keys(keys.view, &e->target.kv, common))
             continue;
         *length = common;
         best = i;
@@ -53818,15 +53934,16 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
 static void specdec__engine_adopt(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
+    const int before = t->view.length, views = e->room.max_views;
+    const int least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
     int length, kept_length, open, kept;
 
     if (!SPECDEC__SEQUENCES)
         return;
     open = specdec__engine_longest_shared(t, 0, views, least, &length);
-    kept = specdec__engine_longest_shared(t, views, views + e->room.kept, least, &kept_length);
+    kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);
     if (kept >= 0)
-        specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
+        specdec__view_mark_used(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
         specdec__engine_share(t, open, length);
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
@@ -53838,13 +53955,13 @@ static void specdec__engine_adopt(specdec *t)
 
 /* Prefills a prompt behind the first `before` tokens. Where the engine has several sequences, the steps will do it,
    unless rows are wanted. */
-static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__rows *wanted)
+static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__prefill_rows *wanted)
 {
-    specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
+    specdec__prefill_rows rows = wanted ? *wanted : specdec__forward_rows_from(t->count - 1);
 
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
-    if (t->engine->room.views > 1 && !wanted) {
+    if (t->engine->room.max_views > 1 && !wanted) {
         specdec__engine_reroot(t, t->count); /* drops the last row, too, if nothing was appended */
         specdec__engine_adopt(t);
         return SPECDEC_OK;
@@ -53852,7 +53969,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     if (!wanted)
         specdec__engine_adopt(t);
     t->from_row = 1;
-    rows.from = rows.logits ? before : t->count - 1;
+    rows.logits_from = rows.logits ? before : t->count - 1;
     rows.states_from = before;
     return specdec__engine_prefill(t, t->count, &rows);
 }
@@ -53878,7 +53995,7 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
    may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
    sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
-                                              const specdec__rows *wanted)
+                                              const specdec__prefill_rows *wanted)
 {
     const int replaced = t->count - keep, from_row = t->from_row, complete_at = t->complete_at;
     double start = specdec__os_seconds();
@@ -53916,7 +54033,8 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
 }
 
 /* Appends tokens[count] to what was returned, and prefills them. */
-static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count,
+                                             const specdec__prefill_rows *wanted)
 {
     return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
 }
@@ -53997,7 +54115,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
     specdec__engine_save_forks(t, 0); /* forks count as before, though their tokens moved */
-    t->from_row = t->engine->room.views == 1;
+    t->from_row = t->engine->room.max_views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
 }
@@ -54080,14 +54198,14 @@ static int specdec__engine_make_ready(specdec *t)
 /* Nodes of all trees of a step, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
-    return specdec__min_int(SPECDEC__MAX_TREE, e->target.most);
+    return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
 }
 
 /* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the
    limit of nodes. The first one that has to be left out is asked first in the next step. */
 static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
 {
-    const int views = e->room.views, first = e->first_asked;
+    const int views = e->room.max_views, first = e->first_asked;
     int i;
 
     e->member_count = e->roots = e->prefill_nodes = 0;
@@ -54133,7 +54251,7 @@ static void specdec__engine_share_prefill(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
     specdec__tune_load *load = &e->tune->load;
-    int room = (beside ? specdec__engine_node_limit(e) : e->target.most) - beside, i, kept = 0;
+    int room = (beside ? specdec__engine_node_limit(e) : e->target.max_nodes) - beside, i, kept = 0;
     specdec__tune_prefill slice;
 
     specdec__engine_prefill_limits(e, &slice);
@@ -54280,7 +54398,7 @@ static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__
    limit. */
 static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
 {
-    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.most - p->extended_count)
+    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->extended_count)
                        : e->config.tree_size - 1 - p->extended_count;
 }
 
@@ -55061,7 +55179,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
             c->parents[root + i] = i ? root + tree->parents[i] : t->prefill_count ? root - 1 : -1;
         }
     }
-    batch = specdec__forward_batch(c, 0, n);
+    batch = specdec__forward_make_batch(c, 0, n);
     batch.wanted = c->wanted;
     batch.certain = c->certain;
     return batch;
@@ -55338,8 +55456,8 @@ static int specdec__engine_screen_kind(specdec__engine *e)
         return SPECDEC__SCREEN_NOTHING;
     if (!bounds)
         return SPECDEC__SCREEN_LOGITS;
-    e->target.screen.left -= e->target.screen.left > 0;
-    return e->target.screen.left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
+    e->target.screen.pause_left -= e->target.screen.pause_left > 0;
+    return e->target.screen.pause_left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
 /* Whether the constraint allows the best token of a row (`column` of the last step). */
@@ -55381,7 +55499,7 @@ static void specdec__engine_settle(specdec *t, int column)
     forks[1] = e->fork_token;
     specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                         (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_best_is_allowed(t, column))
+    if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_is_allowed(t, column))
         specdec__settle_whole(&e->target);
 }
 
@@ -55397,9 +55515,9 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     specdec_result result;
     specdec__forbidden own;
 
-    if (e->target.screen.bounds)
+    if (e->target.screen.computed)
         specdec__engine_settle(t, t->row + node);
-    result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
+    result = specdec__forward_check_step(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
     specdec__engine_mask(t, logits, &own);
@@ -55460,12 +55578,12 @@ static void specdec__engine_show_logits(specdec *t, int before)
     judged.tree = &t->merged.tree;
     judged.tokens = t->merged.tokens;
     judged.vocab = e->target_model->vocab_size;
-    judged.logits = e->target.screen.bounds == SPECDEC__SCREEN_NOTHING
+    judged.logits = e->target.screen.computed == SPECDEC__SCREEN_NOTHING
                         ? NULL : e->target.logits + (size_t)t->row * (size_t)judged.vocab;
     judged.kernels = e->kernels;
     judged.path = t->path;
     judged.length = t->length;
-    judged.whole = !e->target.screen.bounds;
+    judged.whole = !e->target.screen.computed;
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (e->drafters[i].kind->see_logits)
             e->drafters[i].kind->see_logits(&e->drafters[i], &judged);
@@ -55483,7 +55601,7 @@ static void specdec__engine_accept(specdec *t)
 
     t->length = 0;
     t->path[0] = 0;
-    result = specdec__forward_sound(&e->target, t->first, t->first + t->prefill_count, &t->error);
+    result = specdec__forward_check_step(&e->target, t->first, t->first + t->prefill_count, &t->error);
     if (!result && t->merged.tree.n)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
                                      specdec__engine_decide, t, &t->error);
@@ -55556,7 +55674,7 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
         specdec__tune_note_loaded(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
-        if (SPECDEC__SEQUENCES && e->room.views > 1)
+        if (SPECDEC__SEQUENCES && e->room.max_views > 1)
             specdec__tune_note_unloaded(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -55638,13 +55756,13 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    e->target.screen.asked = specdec__engine_screen_kind(e);
+    e->target.screen.needed = specdec__engine_screen_kind(e);
     s->result = e->verify(&e->target, &batch, &s->error);
-    if (e->target.screen.asked == SPECDEC__SCREEN_NOTHING && e->target.row_count)
+    if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
-    else if (e->target.screen.asked == SPECDEC__SCREEN_BOUNDS && e->target.screen.bounds)
-        e->target.screen.saved += specdec__screen_bytes(&e->target, SPECDEC__PLANE_LOWER);
-    e->target.screen.asked = SPECDEC__SCREEN_LOGITS;
+    else if (e->target.screen.needed == SPECDEC__SCREEN_BOUNDS && e->target.screen.computed)
+        e->target.screen.saved += specdec__screen_plane_bytes(&e->target, SPECDEC__PLANE_LOWER);
+    e->target.screen.needed = SPECDEC__SCREEN_LOGITS;
     e->target.threads = e->config.threads;
 }
 
@@ -55731,7 +55849,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
         return SPECDEC_OK;
     }
     if (order->kind == SPECDEC__ORDER_KEEP) {
-        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
+        specdec__forward_commit_keeping(c, stage->view, order->path, order->n, order->stay, order->first);
         return SPECDEC_OK;
     }
     stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
@@ -55739,8 +55857,8 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
         return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
     memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
-    batch = specdec__forward_alone(c, stage->view, order->first, end);
-    return cancelled ? specdec__forward_skip(c, &batch, error) : specdec__forward(c, &batch, error);
+    batch = specdec__forward_make_view_batch(c, stage->view, order->first, end);
+    return cancelled ? specdec__forward_skip_batch(c, &batch, error) : specdec__forward(c, &batch, error);
 }
 
 SPECDEC__FOR_SPEED
@@ -55803,7 +55921,7 @@ static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal
 static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
-    const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.most - pipe->nodes);
+    const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.max_nodes - pipe->nodes);
     int i, count = 0;
 
     for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
@@ -55894,7 +56012,7 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
 static int specdec__pipe_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
-                                       : specdec__forward_among(order->path + order->n, order->stay, node);
+                                       : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
 }
 
 /* Renumbers the nodes of a run after an order of KEEP, and removes the dropped ones. */
@@ -55967,7 +56085,7 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     specdec__tune_decay(e->tune);
     root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
                ? -1 : path[order.n - 1];
-    specdec__pipe_choose_kept(pipe, p, root, e->target.most, &order);
+    specdec__pipe_choose_kept(pipe, p, root, e->target.max_nodes, &order);
     pipe->kind->submit(pipe, &order);
     specdec__pipe_renumber(t, p, root, &order);
     t->length = order.n;
@@ -56232,8 +56350,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         specdec__engine_begin_answer(t);
         return SPECDEC_OK;
     }
-    if (t && e->room.views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
-        const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
+    if (t && e->room.max_views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
+        const specdec__prefill_rows rows = specdec__forward_rows_from(t->count - t->from_row);
 
         if (t->from_row || specdec__engine_pending(t) > 0)
             result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
@@ -56339,7 +56457,7 @@ enum {
    the run on the slowest rank so far. */
 enum {
     /* A run (number, cancelled, longest, done, n, n of token, parent, view * 4 + certain * 2 + wanted). */
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_EVENTS,
     SPECDEC__WIRE_END,
     /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
     SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */
@@ -56560,7 +56678,7 @@ static specdec_result specdec__cluster_keys(const specdec__model *m, int from, i
     int i;
 
     for (i = from; i < end; i++) {
-        const int keys_of = specdec__model_layer_shape(m, i).keys_of;
+        const int keys_of = specdec__model_layer_shape(m, i).key_layer;
 
         if (keys_of >= 0 && keys_of < from)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -56581,18 +56699,19 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "a model with embeddings for each layer or several streams is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
-        m->first += i < cluster->rank ? cluster->layers[i] : 0;
-        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
-                                                                                         : m->all + 1;
-        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
+        m->first_layer += i < cluster->rank ? cluster->layers[i] : 0;
+        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all_layers
+                   ? cluster->layers[i]
+                   : m->all_layers + 1;
+        if (sum > m->all_layers || (i == cluster->ranks - 1 && sum < m->all_layers))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
                                  "and one that drafts may have none, all together have all)", i, cluster->layers[i],
-                                 m->all);
+                                 m->all_layers);
         if (specdec__cluster_keys(m, sum - cluster->layers[i], sum, error))
             return SPECDEC_ERROR_UNSUPPORTED;
     }
     m->layers = cluster->layers[cluster->rank];
-    m->bare = cluster->rank > 0;
+    m->lacks_output = cluster->rank > 0;
     return SPECDEC_OK;
 }
 
@@ -57100,7 +57219,7 @@ static void specdec__link_load(specdec__link *link)
 /* The hook between two layers: handles urgent messages, and ends a cancelled run. */
 static void specdec__link_between(specdec__context *c)
 {
-    specdec__link *link = (specdec__link *)c->link;
+    specdec__link *link = (specdec__link *)c->hooks_argument;
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
@@ -57181,17 +57300,18 @@ static int specdec__link_view(const specdec__link *link, const specdec__view *vi
 }
 
 /* Stores an order for a change of a view of the target's cache, so that all ranks make the same change. */
-static void specdec__link_tell(void *listener, const specdec__kv_news *news)
+static void specdec__link_tell(void *listener, const specdec__kv_event *news)
 {
     specdec__link *link = (specdec__link *)listener;
-    const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
+    const int commits = news->kind == SPECDEC__KV_COMMIT;
+    const int count = commits ? news->first_number + specdec__max_int(news->second_number, 0) : 0;
     unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
     int i;
 
     specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
     specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
-    specdec__wire_put(to, 2, (uint32_t)news->a);
-    specdec__wire_put(to, 3, (uint32_t)news->b);
+    specdec__wire_put(to, 2, (uint32_t)news->first_number);
+    specdec__wire_put(to, 3, (uint32_t)news->second_number);
     specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
@@ -57282,7 +57402,7 @@ static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *
 
     if (!result) {
         specdec__link_output(link);
-        result = specdec__forward_sound(link->context, 0, flight.rows, error);
+        result = specdec__forward_check_step(link->context, 0, flight.rows, error);
     } else {
         specdec__fail(error, result, "cancelled");
     }
@@ -57298,8 +57418,8 @@ static int specdec__link_cancelled(const specdec__link *link)
 
     if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
         return 1;
-    for (i = batch->done; i < batch->n; i++)
-        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
+    for (i = batch->done_count; i < batch->n; i++)
+        if ((i == batch->done_count || batch->views[i] != batch->views[i - 1]) &&
             SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
             return 1;
     return 0;
@@ -57353,9 +57473,9 @@ static void specdec__link_play(specdec__link *link, int cancelled)
     specdec__wire_put(to, 0, ++link->run);
     specdec__wire_put(to, 1, (uint32_t)cancelled);
     specdec__wire_put(to, 2, 0);
-    specdec__wire_put(to, 3, (uint32_t)batch->done);
+    specdec__wire_put(to, 3, (uint32_t)batch->done_count);
     specdec__wire_put(to, 4, (uint32_t)c->n);
-    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
+    for (i = batch->done_count, to += 20; i < batch->n; i++, to += 12) {
         const int wanted = !batch->wanted || batch->wanted[i], certain = batch->certain && batch->certain[i];
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
@@ -57368,7 +57488,7 @@ static void specdec__link_play(specdec__link *link, int cancelled)
    their way. Errors: CANCELLED, or the error by which the cluster has ended. */
 static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
 {
-    specdec__link *link = (specdec__link *)c->link;
+    specdec__link *link = (specdec__link *)c->hooks_argument;
     const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
 
     while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
@@ -57383,7 +57503,7 @@ static specdec_result specdec__link_begin(specdec__context *c, specdec_error *er
    several runs are on their way, or it has no wanted rows. A batch that ended early is sent as a cancelled one. */
 static specdec_result specdec__link_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
-    specdec__link *link = (specdec__link *)c->link;
+    specdec__link *link = (specdec__link *)c->hooks_argument;
     specdec__wire_flight *flight = &link->flights[link->flight_count++];
     const double now = specdec__os_seconds();
 
@@ -57414,80 +57534,84 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n)
 {
-    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
+    return n->first_number <= link->context->max_nodes &&
+           specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
-static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_unreserve(n->view, &link->context->kv);
     link->nodes = 0;
     return 1;
 }
 
-static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__context *c = link->context;
-    const int count = n->a + specdec__max_int(n->b, 0), known = n->renumbers;
+    const int count = n->first_number + specdec__max_int(n->second_number, 0), known = n->renumbered;
     int i;
 
     for (i = 0; i < count; i++)
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
-    if (n->a > link->length - n->view->length ||
-        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
+    if (n->first_number > link->length - n->view->length ||
+        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
         return 0;
-    if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
+    if (known ? known != link->nodes || !n->first_number || link->flown < 0 || link->views[link->flown] != n->view
+        : n->second_number)
         return 0;
-    link->nodes = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
+    link->nodes = known ? specdec__forward_commit_keeping(c, n->view, n->path, n->first_number, n->second_number,
+                                                          known) : 0;
     if (!known)
-        specdec__view_commit(n->view, &c->kv, n->path, n->a);
+        specdec__view_commit(n->view, &c->kv, n->path, n->first_number);
     return 1;
 }
 
-static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_truncate(n->view, &link->context->kv, n->a);
+    specdec__view_truncate(n->view, &link->context->kv, n->first_number);
     link->nodes = 0;
     return 1;
 }
 
-static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 {
-    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
+    if (!n->other || n->other == n->view || n->view->length || n->first_number || n->second_number > n->other->length)
         return 0;
-    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
+    /* fails where rank 0's has failed, too */
+    specdec__view_share(n->view, &link->context->kv, n->other, n->first_number, n->second_number);
     link->nodes = 0;
     return 1;
 }
 
 static const struct {
-    int (*obey)(specdec__link *link, const specdec__kv_news *news);
-} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
-                                            {specdec__obey_truncate}, {specdec__obey_share}};
+    int (*obey)(specdec__link *link, const specdec__kv_event *news);
+} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
+                                             {specdec__obey_truncate}, {specdec__obey_share}};
 
 /* Reads and obeys an order that changes a view. Returns 0 if the order is not valid. */
 static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
     const int commits = kind == SPECDEC__KV_COMMIT;
-    specdec__kv_news news;
+    specdec__kv_event news;
     int other, count, i;
 
     news.kind = kind;
     news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
     other = specdec__wire_int(in, -1, link->view_count - 1);
     news.other = other < 0 ? NULL : link->views[other];
-    news.a = specdec__wire_int(in, 0, commits ? c->most : 1 << 30);
-    news.b = specdec__wire_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
-    news.renumbers = specdec__wire_int(in, 0, c->most);
+    news.first_number = specdec__wire_int(in, 0, commits ? c->max_nodes : 1 << 30);
+    news.second_number = specdec__wire_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
+    news.renumbered = specdec__wire_int(in, 0, c->max_nodes);
     news.path = c->path;
-    count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
-    if (in->bad || in->left != count || count > c->most)
+    count = commits ? news.first_number + specdec__max_int(news.second_number, 0) : 0;
+    if (in->bad || in->left != count || count > c->max_nodes)
         return 0;
     for (i = 0; i < count; i++)
-        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
+        c->path[i] = specdec__wire_int(in, 0, c->max_nodes - 1);
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
@@ -57499,7 +57623,7 @@ static int specdec__link_stands(const specdec__link *link, const specdec__view *
     for (; node >= 0; node = c->parents[node]) {
         const int parent = c->parents[node];
 
-        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
+        if (parent >= node || c->key_index[node] != (parent < 0 ? view->length : c->key_index[parent] + 1))
             return 0;
     }
     return 1;
@@ -57535,20 +57659,20 @@ static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wi
 static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
 {
     specdec__context *c = link->context;
-    const int width = c->model->embedding, n = batch->n - batch->done;
+    const int width = c->model->embedding, n = batch->n - batch->done_count;
     const double start = specdec__os_seconds();
     specdec_error error;
     specdec_result result;
     int i;
 
-    *empty = (!x && !specdec__model_begins(c->model)) ||
+    *empty = (!x && !specdec__model_has_first_layer(c->model)) ||
              link->cancelled[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
         specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
     SPECDEC__STORE(&link->stop, 0);
-    result = *empty ? specdec__forward_skip(c, batch, &error) : specdec__forward(c, batch, &error);
+    result = *empty ? specdec__forward_skip_batch(c, batch, &error) : specdec__forward(c, batch, &error);
     if (!result && !*empty)
-        result = specdec__forward_sound(c, 0, n, &error);
+        result = specdec__forward_check_step(c, 0, n, &error);
     *empty |= result == SPECDEC_ERROR_CANCELLED;
     if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
         link->failed = error;
@@ -57573,11 +57697,12 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     const uint32_t run = specdec__wire_word(in);
     const int cancelled = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
     const int done = specdec__wire_int(in, 0, link->nodes);
-    const int n = specdec__wire_int(in, 1, c->most - done);
+    const int n = specdec__wire_int(in, 1, c->max_nodes - done);
     specdec__batch batch;
 
     if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
-        (rows > 0) != (!cancelled && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
+        (rows > 0) != (!cancelled && !specdec__model_has_first_layer(c->model)) ||
+        !specdec__link_nodes(link, done, n, in))
         return 0;
     link->run = run;
     link->layer = 0;
@@ -57586,7 +57711,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     if (cancelled)
         specdec__link_hear_doom(link, run);
     x = rows ? in->at : NULL;
-    batch = specdec__forward_batch(c, done, done + n);
+    batch = specdec__forward_make_batch(c, done, done + n);
     batch.wanted = c->wanted;
     batch.certain = c->certain;
     return specdec__link_stage(link, &batch, x, empty);
@@ -57620,7 +57745,7 @@ static void specdec__link_pass(specdec__link *link, int played, int empty)
     specdec__context *c = link->context;
     const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
 
-    if (!specdec__model_ends(c->model)) {
+    if (!specdec__model_has_last_layer(c->model)) {
         memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
         if (played >= 0) {
             specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
@@ -57828,7 +57953,7 @@ SPECDEC__FOR_SIZE
 
 /* A hash of what all ranks must have in common: the model's facts and some bytes of its weights; type and number of
    keys; distance of checkpoints; which rank has which layers. */
-static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
+static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__kv_demand *room,
                                           const specdec_cluster *cluster)
 {
     const specdec__bytes file = c->model->gguf.file;
@@ -57842,13 +57967,13 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     for (at = head; at < file.size; at += step)
         hash = specdec__hash(hash, file.data + at, 1);
     specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
-    specdec__wire_put(numbers, 1, (uint32_t)room->views);
-    specdec__wire_put(numbers, 2, (uint32_t)room->length);
-    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
-    specdec__wire_put(numbers, 4, (uint32_t)room->most);
+    specdec__wire_put(numbers, 1, (uint32_t)room->max_views);
+    specdec__wire_put(numbers, 2, (uint32_t)room->view_keys);
+    specdec__wire_put(numbers, 3, (uint32_t)room->all_keys);
+    specdec__wire_put(numbers, 4, (uint32_t)room->step_nodes);
     specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
-    specdec__wire_put(numbers, 6, (uint32_t)room->tree);
-    specdec__wire_put(numbers, 7, (uint32_t)room->every);
+    specdec__wire_put(numbers, 6, (uint32_t)room->tree_nodes);
+    specdec__wire_put(numbers, 7, (uint32_t)room->checkpoint_distance);
     hash = specdec__hash(hash, numbers, sizeof numbers);
     for (i = 0; i < cluster->ranks; i++) {
         specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
@@ -57880,10 +58005,10 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
 }
 
 /* Takes rank 0's memory for draft tokens of the draft rank. */
-static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
+static void specdec__link_take_guesses(specdec__link *link, const specdec__kv_demand *room, specdec__arena *arena)
 {
-    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->views, 8);
-    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->views);
+    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->max_views, 8);
+    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->max_views);
     specdec__remote_draft *guesses = SPECDEC__TAKE(arena, specdec__remote_draft, count);
 
     if (!link)
@@ -57894,15 +58019,15 @@ static void specdec__link_take_guesses(specdec__link *link, const specdec__room 
 }
 
 /* Takes a rank's memory, besides its context, from an arena. Views and their cancel flags are entered later. */
-static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
-                                         specdec__arena *arena)
+static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c,
+                                         const specdec__kv_demand *room, specdec__arena *arena)
 {
-    const int most_words = 2 * (8 + 3 * room->most) + 256;
-    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
+    const int most_words = 2 * (8 + 3 * room->step_nodes) + 256;
+    const size_t floats = (size_t)room->step_nodes * (size_t)c->model->embedding;
     const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
-    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
-    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
+    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->max_views);
+    int **cancels = SPECDEC__TAKE(arena, int *, room->max_views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
     const int drafter = specdec__cluster_drafter(cluster);
 
@@ -57915,17 +58040,17 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     link->context = c;
     link->views = views;
     link->cancels = cancels;
-    link->view_count = room->views;
-    link->length = room->length;
+    link->view_count = room->max_views;
+    link->length = room->view_keys;
     link->in = in;
     link->out = out;
     link->room = bytes;
     link->most_words = most_words;
     link->fingerprint = specdec__link_fingerprint(c, room, cluster);
-    c->link = link;
+    c->hooks_argument = link;
     c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last(link)];
-    if (c->hooks->beyond) {
-        c->kv.tell = specdec__link_tell;
+    if (c->hooks->after_layers) {
+        c->kv.notify = specdec__link_tell;
         c->kv.listener = link;
     }
     return link;
@@ -58125,7 +58250,7 @@ SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__REMOTE_D
 
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
-    return (specdec__link *)((const specdec__draft_remote *)d->state)->target->link;
+    return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
 static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const specdec__proposal *p)
@@ -58326,7 +58451,7 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
                                                  specdec__arena *arena, specdec_error *error)
 {
     specdec__draft_remote *m = SPECDEC__TAKE(arena, specdec__draft_remote, 1);
-    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
+    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->max_views * (size_t)setup->capacity);
 
     (void)error;
     d->state = m;
@@ -58378,10 +58503,10 @@ static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
     specdec__draft_rank *draft_rank = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
-    specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.views);
+    specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.max_views);
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; i < e->room.max_views; i++) {
         uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
 
         if (texts)
@@ -58504,7 +58629,7 @@ static int specdec__draft_rank_hear_sampling(specdec *t, specdec__wire_reader *i
 static int specdec__draft_rank_hear_branch(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
+    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.max_views - 1)];
     const int count = specdec__wire_int(in, 0, other->count);
 
     if (in->bad || in->left || other == t)
@@ -58535,7 +58660,7 @@ static void specdec__draft_rank_obey(specdec__engine *e)
     head = specdec__wire_word(&in);
     kind = head & 255;
     sane = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
-    view = specdec__wire_int(&in, 0, e->room.views - 1);
+    view = specdec__wire_int(&in, 0, e->room.max_views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
         if (e->link->draft_rank->sequences[view].epoch != epoch)
@@ -58646,8 +58771,8 @@ static specdec *specdec__draft_rank_next(const specdec__engine *e)
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
-        specdec *t = &e->sequences[(first + i) % e->room.views];
+    for (i = 0; i < e->room.max_views; i++) {
+        specdec *t = &e->sequences[(first + i) % e->room.max_views];
 
         if (t != g->text && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
             g->sequences[t->at].full != t->count)
@@ -58730,14 +58855,14 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
+    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
     link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
     if (e->remote->drafts) {
-        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
+        specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* others hear of it while it reads */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; i < e->room.max_views; i++) {
         link->views[i] = &e->sequences[i].view;
         link->cancels[i] = &e->sequences[i].cancel;
     }
@@ -58914,7 +59039,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.length, error)) ==
+        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.view_keys, error)) ==
             SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
         (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
@@ -59068,7 +59193,7 @@ specdec *specdec_child(specdec *t, int i)
 
     for (; SPECDEC__SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
-        for (k = 0; k < t->engine->room.views; k++) {
+        for (k = 0; k < t->engine->room.max_views; k++) {
             specdec *x = &t->engine->sequences[k];
 
             if (x->open && x->parent == t && x->fork_at > at && (!found || x->fork_at < found->fork_at))
@@ -59340,7 +59465,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, logits || count <= 0);
-    specdec__rows wanted = specdec__forward_wanted(0);
+    specdec__prefill_rows wanted = specdec__forward_rows_from(0);
 
     wanted.logits = logits;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
@@ -59350,7 +59475,7 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
                                                   int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
-    specdec__rows wanted = specdec__forward_wanted(0);
+    specdec__prefill_rows wanted = specdec__forward_rows_from(0);
     int i;
 
     if (!result && specdec__in_cluster(&t->engine->config))
@@ -59473,7 +59598,7 @@ static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
-    if (t->engine->room.views > 1)
+    if (t->engine->room.max_views > 1)
         return specdec__engine_step(t->engine, NULL);
     if (!specdec__engine_make_ready(t)) /* the only sequence */
         return SPECDEC_DONE;
@@ -59657,23 +59782,23 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->sequences = t->engine->room.views;
+    info->sequences = t->engine->room.max_views;
     for (i = 0; i < info->sequences; i++)
         info->open_sequences += t->engine->sequences[i].open;
     pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
-    info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
-    info->cache_prefixes = pages->idle * SPECDEC__KEYS;
+    info->cache_free = (pages->free_count + pages->only_kept) * SPECDEC__KEYS;
+    info->cache_prefixes = pages->only_kept * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
     info->state_bytes = specdec__state_bytes(&m->mixing);
-    info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
+    info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
-    info->screened_read = t->engine->target.screen.read;
-    info->screened_whole = t->engine->target.screen.whole;
+    info->screened_read = t->engine->target.screen.rows_read;
+    info->screened_whole = t->engine->target.screen.whole_steps;
     info->screened_bytes = t->engine->target.screen.saved;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
@@ -59707,9 +59832,9 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     const int vocab = t->model->vocab_size;
     int i;
 
-    if (count < 0 || count > t->engine->target.most - 1 || (!count && !t->handed_out))
+    if (count < 0 || count > t->engine->target.max_nodes - 1 || (!count && !t->handed_out))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count,
-                             !t->handed_out, t->engine->target.most - 1);
+                             !t->handed_out, t->engine->target.max_nodes - 1);
     for (i = 0; i < count; i++)
         if (parents[i] < -1 || parents[i] >= i)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
@@ -59723,7 +59848,7 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
 static specdec_result specdec__nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
-    const specdec__rows none = specdec__forward_wanted(t->handed_out);
+    const specdec__prefill_rows none = specdec__forward_rows_from(t->handed_out);
     specdec_result result = SPECDEC_OK;
 
     specdec__engine_reroot(t, t->handed_out);
@@ -59740,14 +59865,14 @@ static specdec_result specdec__nodes_begin(specdec *t)
 static specdec_result specdec__nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
-    specdec__batch batch = specdec__forward_alone(c, &t->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, &t->view, 0, n);
     specdec_result result;
 
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
     result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
     if (!result)
-        result = specdec__forward_sound(c, 0, n, &t->error);
+        result = specdec__forward_check_step(c, 0, n, &t->error);
     specdec__view_unreserve(&t->view, &c->kv);
     return result;
 }
@@ -59796,11 +59921,12 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
         n = 0;
         if (!length || length > t->engine->chat_bytes)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "label %d has %zu bytes", i, length);
-        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes, (size_t)(c->most - *nodes),
-                                   &n, t->engine->scratch, t->engine->scratch_bytes, &t->error);
+        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes,
+                                   (size_t)(c->max_nodes - *nodes), &n, t->engine->scratch, t->engine->scratch_bytes,
+                                   &t->error);
         if (result == SPECDEC_ERROR_BUFFER || !n)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, n ? "the labels have more than the %d tokens of a "
-                                 "step" : "there is a label without one of the %d tokens of a step", c->most - 1);
+                                 "step" : "there is a label without one of the %d tokens of a step", c->max_nodes - 1);
         if (result)
             return result;
         for (k = 0; k < n; k++)
@@ -60271,8 +60397,8 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
     result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack(m, specdec__engine_screening(config, &unused), arena, pool, &config->hooks,
-                                       error);
+        result = specdec__model_repack_matrices(m, specdec__engine_screening(config, &unused), arena, pool,
+                                                &config->hooks, error);
     specdec__pool_deinit(pool);
     return result;
 }
@@ -60556,7 +60682,7 @@ static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t plac
     specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
 
     c.at = place < from ? from : place;
-    c.bad = c.at >= to;
+    c.is_bad = c.at >= to;
     return c;
 }
 
@@ -60568,12 +60694,12 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     if (!gguf || !place || !pair)
         return 0;
     c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
-    if (c.bad) /* none left */
+    if (c.is_bad) /* none left */
         return 0;
     from = c.at;
     pair->key = specdec__cursor_string(&c);
     pair->value = specdec__cursor_value(&c);
-    if (c.bad)
+    if (c.is_bad)
         return 0;
     pair->record.data = gguf->file.data + from;
     pair->record.size = c.at - from;
@@ -60588,7 +60714,7 @@ int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gg
     if (!gguf || !place || !tensor)
         return 0;
     c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
-    if (c.bad || specdec__gguf_read_tensor(gguf, &c, tensor))
+    if (c.is_bad || specdec__gguf_read_tensor(gguf, &c, tensor))
         return 0;
     *place = c.at;
     return 1;
@@ -60603,10 +60729,10 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     c.data = array->items;
     c.size = array->bytes;
     c.at = *place;
-    c.bad = 0;
+    c.is_bad = 0;
     *string = specdec__cursor_string(&c);
-    *place = c.bad ? *place : c.at;
-    return !c.bad;
+    *place = c.is_bad ? *place : c.at;
+    return !c.is_bad;
 }
 
 /* The address of item i of a value; NULL: there is none, or items have no fixed size. */
@@ -60820,11 +60946,11 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->kv_heads = m->kv_heads;
     info->head_size = m->head_dim;
     info->experts = m->experts;
-    info->chosen = m->chosen;
-    if (specdec__mixing_is(&m->mixing))
+    info->chosen = m->chosen_experts;
+    if (specdec__mixing_exists(&m->mixing))
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
-    info->drafts = specdec__model_drafts(m);
+    info->drafts = specdec__model_draft_kind(m);
     info->block = m->block.size;
     info->state_bytes = specdec__state_bytes(&m->mixing);
     info->window = m->window;
@@ -61531,8 +61657,8 @@ SPECDEC__FOR_SPEED
  *            bytes that are ready to be handed out, then those that may begin a stop string
  *            stop strings, a zero byte behind each
  *   4 each   tokens
- *            keys and values, span by span: see specdec__view_move; of a recurrent model, if there are any, the state
- *            behind them: see specdec__state_move_slot
+ *            keys and values, span by span: see specdec__view_copy_file; of a recurrent model, if there are any, the
+ *            state behind them: see specdec__state_copy_file_slot
  *   8        FNV-1a of all bytes before
  * ================================================================================================================== */
 
@@ -61664,7 +61790,7 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
-    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS])
+    if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
@@ -61750,16 +61876,16 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
-    const int point = specdec__state_find(&t->view.state, keys);
+    const int point = specdec__state_find_point(&t->view.state, keys);
 
-    if (specdec__states_are(&kv->states))
+    if (specdec__states_exist(&kv->states))
         keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
-        if (!specdec__view_holds(&t->view, kv, span, 0, keys))
+        if (!specdec__view_has_keys(&t->view, kv, span, 0, keys))
             keys = 0;
     field[SPECDEC__SAVE_KEYS] = (uint32_t)keys;
-    field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->at[0].start : 0);
+    field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->segment[0].start : 0);
 }
 
 /* Sets the fields of a sequence's file. held: receives the bytes that may begin a stop string. */
@@ -61808,25 +61934,25 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     specdec__store_u32(data + 8, 3);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
-    file.at = data + SPECDEC__SAVE_HEAD;
+    file.next_byte = data + SPECDEC__SAVE_HEAD;
     file.loads = 0;
-    for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.at += 4)
-        specdec__store_u32(file.at, field[i]);
-    memcpy(file.at, t->piece, t->freed);
-    file.at += t->freed;
-    memcpy(file.at, held, field[SPECDEC__SAVE_HELD]);
-    file.at += field[SPECDEC__SAVE_HELD];
-    memcpy(file.at, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
-    file.at += field[SPECDEC__SAVE_STOP_BYTES];
-    for (i = 0; i < t->handed_out; i++, file.at += 4)
-        specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
+    for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.next_byte += 4)
+        specdec__store_u32(file.next_byte, field[i]);
+    memcpy(file.next_byte, t->piece, t->freed);
+    file.next_byte += t->freed;
+    memcpy(file.next_byte, held, field[SPECDEC__SAVE_HELD]);
+    file.next_byte += field[SPECDEC__SAVE_HELD];
+    memcpy(file.next_byte, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
+    file.next_byte += field[SPECDEC__SAVE_STOP_BYTES];
+    for (i = 0; i < t->handed_out; i++, file.next_byte += 4)
+        specdec__store_u32(file.next_byte, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
-        specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
-    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
-        i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
-        specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
+    if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
+        i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
+        specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
-    specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
+    specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__HASH, data, (size_t)(file.next_byte - data)));
 }
 
 /* As specdec__check_call; also an error in a build without saving. */
@@ -61965,18 +62091,18 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         if (t->logprobs)
             t->logprobs[i] = 1;
     }
-    file.at = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
+    file.next_byte = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
-        specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
-        specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
+        specdec__view_assign_slots(&t->view, kv, i, specdec__save_from(saved, i), keys);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
-    if (specdec__states_are(&kv->states) && keys)
-        specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
-    if (specdec__states_are(&kv->states) && keys)
-        specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
-    t->view.length = t->view.position = keys;
-    specdec__view_settle(&t->view, kv);
+    if (specdec__states_exist(&kv->states) && keys)
+        specdec__state_set_slot(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
+    if (specdec__states_exist(&kv->states) && keys)
+        specdec__state_copy_file_slot(&kv->states, t->view.state.point[0].slot, &file);
+    t->view.length = t->view.next_position = keys;
+    specdec__view_update_room(&t->view, kv);
 }
 
 /* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a
@@ -62287,7 +62413,7 @@ void specdec_drop_prefixes(specdec *t)
     if (!specdec__enter(t))
         return;
     specdec__ahead_drop(t, t->count);   /* ends what a lane does */
-    for (i = 0; i < t->engine->room.kept; i++)
+    for (i = 0; i < t->engine->room.kept_views; i++)
         specdec__engine_drop_kept(t->engine, i);
     specdec__leave(t, SPECDEC_OK);
 }
@@ -62303,7 +62429,7 @@ void specdec_deinit(specdec *t)
         t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
-    for (i = 0; i < t->engine->room.views; i++)
+    for (i = 0; i < t->engine->room.max_views; i++)
         t->engine->sequences[i].open = 0;
     t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
     specdec__leave(t, SPECDEC_OK);

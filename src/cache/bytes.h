@@ -16,42 +16,42 @@ SPECDEC__FOR_SIZE
 
 /* A position in a saved file, and the direction of the copy: into the cache (a load) or into the file (a save). */
 typedef struct specdec__kv_file {
-    unsigned char *at; /* the next byte of the file; a load only reads it */
+    unsigned char *next_byte; /* the next byte of the file; a load only reads it */
     int loads;         /* 1: bytes go from the file into the cache; 0: from the cache into the file */
 } specdec__kv_file;
 
 /* Copies `count` units of 1, 2 or 4 bytes between a file and a page of the cache. Units are contiguous in the file, and
    `step` bytes apart in the page. */
-static void specdec__kv_move(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
+static void specdec__kv_copy_units(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
 {
     if (file->loads)
-        specdec__quant_move_units(unit, count, 0, file->at, (size_t)unit, page, step);
+        specdec__quant_move_units(unit, count, 0, file->next_byte, (size_t)unit, page, step);
     else
-        specdec__quant_move_units(unit, count, 0, page, step, file->at, (size_t)unit);
-    file->at += (size_t)unit * (size_t)count;
+        specdec__quant_move_units(unit, count, 0, page, step, file->next_byte, (size_t)unit);
+    file->next_byte += (size_t)unit * (size_t)count;
 }
 
 /* Copies `count` floats between a file, where they are contiguous and little-endian, and a page of the cache, where
    they are `step` bytes apart and in the machine's byte order. */
-static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
+static void specdec__kv_copy_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
 {
     uint32_t bits;
     int i;
 
-    for (i = 0; i < count; i++, file->at += 4, page += step) {
+    for (i = 0; i < count; i++, file->next_byte += 4, page += step) {
         memcpy(&bits, page, sizeof bits);
         if (file->loads)
-            bits = specdec__load_u32(file->at);
+            bits = specdec__load_u32(file->next_byte);
         else
-            specdec__store_u32(file->at, bits);
+            specdec__store_u32(file->next_byte, bits);
         memcpy(page, &bits, sizeof bits);
     }
 }
 
 /* Copies one key and its value between a file and slot `at` of a page. k: the page's keys for one layer and head. type:
    the type of the cache, SPECDEC__KV_... */
-static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
-                                  specdec__kv_file *file)
+static void specdec__kv_copy_file_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
+                                       specdec__kv_file *file)
 {
     const size_t row = (size_t)at * (size_t)layer->value_dim;
     unsigned char *v = k + layer->key_bytes;
@@ -59,23 +59,23 @@ static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsi
 
     switch (type) {
     case SPECDEC__KV_F32:
-        specdec__kv_move_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
-        specdec__kv_move_floats(file, layer->value_dim, v + row * 4, 4);
+        specdec__kv_copy_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
+        specdec__kv_copy_floats(file, layer->value_dim, v + row * 4, 4);
         break;
     case SPECDEC__KV_F16:
-        specdec__kv_move(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
-        specdec__kv_move(file, 2, layer->value_dim, v + row * 2, 2);
+        specdec__kv_copy_units(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
+        specdec__kv_copy_units(file, 2, layer->value_dim, v + row * 2, 2);
         break;
     default:
         for (d = 0; d < layer->dim; d += 32) {
-            unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
+            unsigned char *own = k + specdec__kv_key_block_offset(layer, at, d);
 
-            specdec__kv_move(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
-            specdec__kv_move(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
+            specdec__kv_copy_units(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
+            specdec__kv_copy_units(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
         }
-        specdec__kv_move_floats(file, 1, v + (size_t)at * 4, 4);
+        specdec__kv_copy_floats(file, 1, v + (size_t)at * 4, 4);
         for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS)
-            specdec__kv_move(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code(at, d), 4);
+            specdec__kv_copy_units(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code_offset(at, d), 4);
         break;
     }
 }
@@ -88,21 +88,22 @@ static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
 
 /* Copies the keys and values of logical positions [from, end) of a view between the cache and a file. The file's order:
    64 positions at a time; for these layer by layer; within a layer head by head. */
-static void specdec__view_move(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
-                               specdec__kv_file *file)
+static void specdec__view_copy_file(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
+                                    specdec__kv_file *file)
 {
     int slots[SPECDEC__KEYS], count, layer, head, i;
 
     for (; from < end && kv->span[span].bytes; from += count) {
         count = specdec__min_int(SPECDEC__KEYS - from % SPECDEC__KEYS, end - from);
-        specdec__view_slots(&view->span[span], from, count, slots);
+        specdec__view_find_slots(&view->span[span], from, count, slots);
         for (layer = 0; layer < kv->layers; layer++) {
             const specdec__kv_layer *l = &kv->layer[layer];
 
-            for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
+            for (head = 0; l->span == span && l->owns_keys && head < l->kv_heads; head++)
                 for (i = 0; i < count; i++)
-                    specdec__kv_move_slot(kv->type, l, specdec__kv_keys(kv, l, slots[i] / SPECDEC__KEYS, head),
-                                          slots[i] % SPECDEC__KEYS, file);
+                    specdec__kv_copy_file_slot(kv->type, l,
+                                               specdec__kv_keys_address(kv, l, slots[i] / SPECDEC__KEYS, head),
+                                               slots[i] % SPECDEC__KEYS, file);
         }
     }
 }
@@ -111,22 +112,22 @@ static void specdec__view_move(const specdec__view *view, const specdec__kv *kv,
    layer. */
 static size_t specdec__state_file_bytes(const specdec__states *s)
 {
-    return s->bytes - specdec__mixing_window(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
+    return s->bytes - specdec__mixing_window_floats(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
 }
 
 /* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
    the matrices of its heads. */
-static void specdec__state_move_slot(const specdec__states *s, int slot, specdec__kv_file *file)
+static void specdec__state_copy_file_slot(const specdec__states *s, int slot, specdec__kv_file *file)
 {
-    const size_t window = specdec__mixing_window(&s->mixing), layer = specdec__state_layer(&s->mixing);
+    const size_t window = specdec__mixing_window_floats(&s->mixing), layer = specdec__state_layer_floats(&s->mixing);
     const size_t matrices = layer - 2 * window;
     int i;
 
     for (i = 0; i < s->mixing.layers; i++) {
-        float *at = specdec__states_at(s, slot) + (size_t)i * layer;
+        float *at = specdec__states_address(s, slot) + (size_t)i * layer;
 
-        specdec__kv_move_floats(file, (int)window, (unsigned char *)(at + (s->half[slot] ? window : 0)), 4);
-        specdec__kv_move_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
+        specdec__kv_copy_floats(file, (int)window, (unsigned char *)(at + (s->current_window[slot] ? window : 0)), 4);
+        specdec__kv_copy_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
     }
 }
 
@@ -137,23 +138,23 @@ static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, 
     const specdec__pages *pages = &kv->span[span];
     const specdec__segments *s = &view->span[span];
     const int needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
-    int i, room = pages->free_count + pages->idle;
+    int i, room = pages->free_count + pages->only_kept;
 
-    for (i = 0; i < s->count + s->spare; i++)
-        room += pages->views[s->at[i].page] == 1 + pages->kept[s->at[i].page];
-    return !pages->count || (needed <= room && needed <= view->capacity);
+    for (i = 0; i < s->count + s->spare_pages; i++)
+        room += pages->view_counts[s->segment[i].page] == 1 + pages->kept_counts[s->segment[i].page];
+    return !pages->count || (needed <= room && needed <= view->max_segments);
 }
 
 /* Gives an empty view slots for logical positions [from, end) of a span. The caller has checked with specdec__view_fits
    that there are enough pages. */
-static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, int from, int end)
+static void specdec__view_assign_slots(specdec__view *view, specdec__kv *kv, int span, int from, int end)
 {
     specdec__segments *s = &view->span[span];
 
-    for (; from < end && kv->span[span].count; from += s->at[s->count++].length) {
-        specdec__segment *at = &s->at[s->count];
+    for (; from < end && kv->span[span].count; from += s->segment[s->count++].length) {
+        specdec__segment *at = &s->segment[s->count];
 
-        at->page = specdec__pages_take(kv, span);
+        at->page = specdec__pages_take_page(kv, span);
         at->start = from;
         at->from = from % SPECDEC__KEYS;
         at->length = specdec__min_int(SPECDEC__KEYS - at->from, end - from);
@@ -174,9 +175,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
 
     memcpy(v + (size_t)at * 4, &scale, 4);
     for (d = 0; d < layer->value_dim; d++)
-        v[specdec__kv_value_code(at, d)] = (unsigned char)codes[d];
+        v[specdec__kv_value_code_offset(at, d)] = (unsigned char)codes[d];
     for (d = 0; d < layer->dim; d += 32) {
-        unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
+        unsigned char *own = k + specdec__kv_key_block_offset(layer, at, d);
 
         scale = kernels->float_to_codes(key + d, 32, row);
         specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));

@@ -24,13 +24,13 @@ typedef struct specdec__states {
     size_t bytes;          /* bytes of a slot: for each layer on this rank two windows (taps - 1, channels) and matrices
                               (heads, rows, values) */
     unsigned char *memory; /* (count, bytes) */
-    int *free;             /* (free_count) numbers of the free slots */
-    int *views;            /* (count) how many references views have to each slot */
-    unsigned char *half;   /* (count) which of the two windows is the current one: 0 or 1 */
-    int every;             /* tokens between two checkpoints, at least */
-    int most;              /* checkpoints of one view, at most */
-    size_t node;           /* floats of the stored inputs of one token: (layers, kept) */
-    uint64_t read, written; /* bytes of states and inputs that all steps so far have read and written */
+    int *free_slots;       /* (free_count) numbers of the free slots */
+    int *references;       /* (count) how many references views have to each slot */
+    unsigned char *current_window; /* (count) which of the two windows is the current one: 0 or 1 */
+    int checkpoint_distance; /* tokens between two checkpoints, at least */
+    int max_checkpoints;   /* checkpoints of one view, at most */
+    size_t input_floats;   /* floats of the stored inputs of one token: (layers, kept) */
+    uint64_t bytes_read, bytes_written; /* bytes of states and inputs that all steps so far have read and written */
 } specdec__states;
 
 /* A slot and the number of tokens that its states include. slot -1: none, the initial state, all zeros. */
@@ -43,30 +43,30 @@ typedef struct specdec__point {
 typedef struct specdec__state {
     specdec__point *point; /* (count) by rising length; the last point is the current state, the others are
                               checkpoints */
-    int count, room;       /* points, and how many there is memory for */
-    specdec__point next;   /* state that the last step has written for certain nodes, not committed yet; slot -1:
+    int count, max_points; /* points, and how many there is memory for */
+    specdec__point uncommitted; /* state that the last step has written for certain nodes, not committed yet; slot -1:
                               none */
     int waiting;           /* committed tokens that the current state does not include yet */
     int nodes;             /* uncommitted nodes whose inputs are stored */
     int certain;           /* certain nodes of the last step: its first ones */
-    int places;            /* how many tokens inputs can be stored for */
-    int *place;            /* (places) rows of `inputs`: first those of waiting tokens, then those of nodes, then free
-                              ones */
-    float *inputs;         /* (places, node) stored inputs */
+    int max_inputs;        /* how many tokens inputs can be stored for */
+    int *input_row;        /* (max_inputs) rows of `inputs`: first those of waiting tokens, then those of nodes, then
+                              free ones */
+    float *inputs;         /* (max_inputs, input_floats) stored inputs */
 } specdec__state;
 
 SPECDEC__FOR_SIZE
 
 /* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
-static size_t specdec__state_layer(const specdec__mixing *m)
+static size_t specdec__state_layer_floats(const specdec__mixing *m)
 {
-    return 2 * specdec__mixing_window(m) + (size_t)m->heads * specdec__mixing_head(m);
+    return 2 * specdec__mixing_window_floats(m) + (size_t)m->heads * specdec__mixing_head_floats(m);
 }
 
 /* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */
 static size_t specdec__state_bytes(const specdec__mixing *m)
 {
-    return specdec__size_multiply(specdec__state_layer(m) * sizeof(float), (size_t)m->layers);
+    return specdec__size_multiply(specdec__state_layer_floats(m) * sizeof(float), (size_t)m->layers);
 }
 
 /* Takes slots from an arena for `views` views of at most `length` tokens: for each the state that a step reads, the
@@ -78,19 +78,19 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!specdec__mixing_is(mixing))
+    if (!specdec__mixing_exists(mixing))
         return;
-    s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
-    s->most = specdec__min_int(length / s->every, 1 << 12);
-    s->count = (int)specdec__min_int(views, (1 << 30) / (s->most + 2)) * (s->most + 2);
+    s->checkpoint_distance = every ? every : specdec__max_int(256, (length + 3) / 4);
+    s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
+    s->count = (int)specdec__min_int(views, (1 << 30) / (s->max_checkpoints + 2)) * (s->max_checkpoints + 2);
     s->bytes = specdec__state_bytes(mixing);
-    s->node = (size_t)mixing->layers * (size_t)mixing->kept;
+    s->input_floats = (size_t)mixing->layers * (size_t)mixing->kept;
     s->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)s->count, s->bytes, SPECDEC__CACHE_LINE);
-    s->free = SPECDEC__TAKE(arena, int, s->count);
-    s->views = SPECDEC__TAKE(arena, int, s->count);
-    s->half = SPECDEC__TAKE(arena, unsigned char, s->count);
-    for (i = 0; s->free && i < s->count; i++)
-        s->free[s->free_count++] = s->count - 1 - i;
+    s->free_slots = SPECDEC__TAKE(arena, int, s->count);
+    s->references = SPECDEC__TAKE(arena, int, s->count);
+    s->current_window = SPECDEC__TAKE(arena, unsigned char, s->count);
+    for (i = 0; s->free_slots && i < s->count; i++)
+        s->free_slots[s->free_count++] = s->count - 1 - i;
 }
 
 /* Takes memory from an arena for the points of a view, and for the inputs of up to 2 * nodes waiting tokens and
@@ -100,23 +100,23 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
     int i;
 
     memset(state, 0, sizeof *state);
-    state->next.slot = -1;
-    if (!specdec__mixing_is(&s->mixing))
+    state->uncommitted.slot = -1;
+    if (!specdec__mixing_exists(&s->mixing))
         return;
-    state->room = s->most + 2;
-    state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
-    state->places = 2 * nodes;
-    state->place = SPECDEC__TAKE(arena, int, state->places);
-    state->inputs = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)state->places, s->node));
-    for (i = 0; state->place && i < state->places; i++)
-        state->place[i] = i;
+    state->max_points = s->max_checkpoints + 2;
+    state->point = SPECDEC__TAKE(arena, specdec__point, state->max_points);
+    state->max_inputs = 2 * nodes;
+    state->input_row = SPECDEC__TAKE(arena, int, state->max_inputs);
+    state->inputs = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)state->max_inputs, s->input_floats));
+    for (i = 0; state->input_row && i < state->max_inputs; i++)
+        state->input_row[i] = i;
 }
 
 /* Whether a cache has slots for recurrent states. */
-SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
+SPECDEC__INLINE int specdec__states_exist(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
 /* Returns the last point of a view, its current state; a point of length 0 without a slot if the view has none. */
-SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
+SPECDEC__INLINE specdec__point specdec__state_current(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};
 
@@ -124,46 +124,46 @@ SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
 }
 
 /* Returns the address of a slot. */
-SPECDEC__INLINE float *specdec__states_at(const specdec__states *s, int slot)
+SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slot)
 {
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
 }
 
-/* Returns the stored inputs (kept) of one token for one recurrent layer. place: an entry of state->place. */
-SPECDEC__INLINE float *specdec__state_inputs(const specdec__states *s, const specdec__state *state, int place,
-                                             int layer)
+/* Returns the stored inputs (kept) of one token for one recurrent layer. place: an entry of state->input_row. */
+SPECDEC__INLINE float *specdec__state_inputs_address(const specdec__states *s, const specdec__state *state, int place,
+                                                     int layer)
 {
-    return state->inputs + (size_t)place * s->node + (size_t)layer * (size_t)s->mixing.kept;
+    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.kept;
 }
 
 /* Adds a reference to a slot (by = 1) or removes one (by = -1). A slot without references becomes free. */
-static void specdec__states_part(specdec__states *s, int slot, int by)
+static void specdec__states_add_reference(specdec__states *s, int slot, int by)
 {
     if (slot < 0)
         return;
-    s->views[slot] += by;
-    if (!s->views[slot])
-        s->free[s->free_count++] = slot;
+    s->references[slot] += by;
+    if (!s->references[slot])
+        s->free_slots[s->free_count++] = slot;
 }
 
 /* Takes a free slot, with one reference. Returns -1 if there is none. */
-static int specdec__states_take(specdec__states *s)
+static int specdec__states_take_slot(specdec__states *s)
 {
     int slot;
 
     if (!s->free_count)
         return -1;
-    slot = s->free[--s->free_count];
-    s->views[slot] = 1;
-    s->half[slot] = 0;
+    slot = s->free_slots[--s->free_count];
+    s->references[slot] = 1;
+    s->current_window[slot] = 0;
     return slot;
 }
 
 /* Frees the slot that a step has written for certain nodes which were not committed. */
 static void specdec__state_drop_next(specdec__state *state, specdec__states *s)
 {
-    specdec__states_part(s, state->next.slot, -1);
-    state->next.slot = -1;
+    specdec__states_add_reference(s, state->uncommitted.slot, -1);
+    state->uncommitted.slot = -1;
 }
 
 /* Drops the stored inputs of all uncommitted nodes. */
@@ -173,31 +173,32 @@ static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
     state->nodes = state->certain = 0;
 }
 
-/* Moves an entry of state->place from index `from` to a lower index `to`; the entries between them move up by one. */
-static void specdec__state_move(specdec__state *state, int from, int to)
+/* Moves an entry of state->input_row from index `from` to a lower index `to`; the entries between them move up by
+   one. */
+static void specdec__state_move_place(specdec__state *state, int from, int to)
 {
-    const int place = state->place[from];
+    const int place = state->input_row[from];
 
-    memmove(state->place + to + 1, state->place + to, (size_t)(from - to) * sizeof *state->place);
-    state->place[to] = place;
+    memmove(state->input_row + to + 1, state->input_row + to, (size_t)(from - to) * sizeof *state->input_row);
+    state->input_row[to] = place;
 }
 
 /* Frees the stored inputs of the waiting tokens, once the state includes these tokens. */
-static void specdec__state_applied(specdec__state *state)
+static void specdec__state_free_waiting(specdec__state *state)
 {
     int i;
 
     for (i = state->waiting; i > 0; i--) { /* to the end, where the free ones are */
-        const int place = state->place[0];
+        const int place = state->input_row[0];
 
-        memmove(state->place, state->place + 1, (size_t)(state->places - 1) * sizeof *state->place);
-        state->place[state->places - 1] = place;
+        memmove(state->input_row, state->input_row + 1, (size_t)(state->max_inputs - 1) * sizeof *state->input_row);
+        state->input_row[state->max_inputs - 1] = place;
     }
     state->waiting = 0;
 }
 
 /* Drops one checkpoint of a view: the one without which the distances between the others are the most even. */
-static void specdec__state_thin(specdec__state *state, specdec__states *s)
+static void specdec__state_drop_checkpoint(specdec__state *state, specdec__states *s)
 {
     int i, gap, best = 0, least = 1 << 30;
 
@@ -208,31 +209,32 @@ static void specdec__state_thin(specdec__state *state, specdec__states *s)
             best = i;
         }
     }
-    specdec__states_part(s, state->point[best].slot, -1);
+    specdec__states_add_reference(s, state->point[best].slot, -1);
     memmove(state->point + best, state->point + best + 1, (size_t)(--state->count - best) * sizeof *state->point);
 }
 
-/* Makes point `to` the current state of a view. The previous point stays as a checkpoint if it is at least `every`
-   tokens behind the last checkpoint, or if it ends a prompt. */
+/* Makes point `to` the current state of a view. The previous point stays as a checkpoint if it is checkpoint_distance
+   or more tokens behind the last checkpoint, or if it ends a prompt. */
 static void specdec__state_advance(specdec__state *state, specdec__states *s, specdec__point to)
 {
-    const specdec__point now = specdec__state_now(state);
+    const specdec__point now = specdec__state_current(state);
     const int before = state->count > 1 ? state->point[state->count - 2].length : 0;
 
-    if (state->count && (now.length - before < s->every && (!now.certain || to.certain || now.length == before))) {
-        specdec__states_part(s, now.slot, -1);
+    if (state->count && (now.length - before < s->checkpoint_distance &&
+                         (!now.certain || to.certain || now.length == before))) {
+        specdec__states_add_reference(s, now.slot, -1);
         state->count--;
     }
     state->point[state->count++] = to;
-    while (state->count > s->most + 1)
-        specdec__state_thin(state, s);
+    while (state->count > s->max_checkpoints + 1)
+        specdec__state_drop_checkpoint(state, s);
 }
 
 /* Commits nodes path[0 .. count) of a view: they become waiting tokens. The next `stay` entries of path become nodes 0,
    1, ...; with stay = -1 all uncommitted nodes stay. Returns 0 if the inputs of one of these nodes were not stored. */
-static int specdec__state_keep(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
+static int specdec__state_commit(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
 {
-    const int certain = state->next.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
+    const int certain = state->uncommitted.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
     int i;
 
     if (state->certain && !certain)
@@ -240,15 +242,15 @@ static int specdec__state_keep(specdec__state *state, specdec__states *s, const 
     if (certain) {
         if (count < certain || path[certain - 1] != certain - 1)
             return 0;
-        specdec__state_applied(state);
-        specdec__state_advance(state, s, state->next);
-        state->next.slot = -1;
+        specdec__state_free_waiting(state);
+        specdec__state_advance(state, s, state->uncommitted);
+        state->uncommitted.slot = -1;
         state->certain = 0;
     }
     for (i = certain; i < count + left; i++) {
         if (path[i] - certain >= state->nodes)
             return 0;
-        specdec__state_move(state, state->waiting + path[i] - certain, state->waiting + i - certain);
+        specdec__state_move_place(state, state->waiting + path[i] - certain, state->waiting + i - certain);
     }
     state->waiting += count - certain;
     state->nodes = stay < 0 ? state->nodes - (count - certain) : stay;
@@ -256,7 +258,7 @@ static int specdec__state_keep(specdec__state *state, specdec__states *s, const 
 }
 
 /* Returns the index of the last point at or before a length; -1: there is none. */
-static int specdec__state_find(const specdec__state *state, int length)
+static int specdec__state_find_point(const specdec__state *state, int length)
 {
     int i = state->count - 1;
 
@@ -266,28 +268,28 @@ static int specdec__state_find(const specdec__state *state, int length)
 }
 
 /* Returns the largest number of tokens, at most `length`, for which a view still has the state. */
-static int specdec__state_reach(const specdec__state *state, int length)
+static int specdec__state_longest_cut(const specdec__state *state, int length)
 {
-    const int now = specdec__state_now(state).length, i = specdec__state_find(state, length);
+    const int now = specdec__state_current(state).length, i = specdec__state_find_point(state, length);
 
     if (length >= now)
         return specdec__min_int(length, now + state->waiting);
     return i < 0 ? 0 : state->point[i].length;
 }
 
-/* Cuts the states of a view to a length that specdec__state_reach has returned. */
+/* Cuts the states of a view to a length that specdec__state_longest_cut has returned. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
-    const int now = specdec__state_now(state).length;
+    const int now = specdec__state_current(state).length;
 
     specdec__state_unreserve(state, s);
     state->waiting = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
-        specdec__states_part(s, state->point[--state->count].slot, -1);
+        specdec__states_add_reference(s, state->point[--state->count].slot, -1);
 }
 
 /* Makes a slot, which holds the state after `length` tokens, the current state of an empty view. */
-static void specdec__state_place(specdec__state *state, specdec__states *s, int length, int slot)
+static void specdec__state_set_slot(specdec__state *state, specdec__states *s, int length, int slot)
 {
     specdec__state_cut(state, s, 0);
     state->point[0].length = length;
@@ -298,15 +300,15 @@ static void specdec__state_place(specdec__state *state, specdec__states *s, int 
 
 /* Returns how many of another view's first `length` tokens a view can share: those the other view has a state for,
    including waiting tokens as far as this view can store their inputs. */
-static int specdec__state_shares(const specdec__state *state, const specdec__state *other, int length)
+static int specdec__state_count_shared(const specdec__state *state, const specdec__state *other, int length)
 {
-    const int reach = specdec__state_reach(other, length), now = specdec__state_now(other).length;
+    const int reach = specdec__state_longest_cut(other, length), now = specdec__state_current(other).length;
 
-    return reach <= now ? reach : now + specdec__min_int(reach - now, state->places / 2);
+    return reach <= now ? reach : now + specdec__min_int(reach - now, state->max_inputs / 2);
 }
 
 /* Copies references to another view's points, and the inputs of its waiting tokens, for the other view's first `length`
-   tokens; this view has no states yet. length: as specdec__state_shares has returned it. */
+   tokens; this view has no states yet. length: as specdec__state_count_shared has returned it. */
 static void specdec__state_share(specdec__state *state, specdec__states *s, const specdec__state *other, int length)
 {
     int i;
@@ -314,12 +316,12 @@ static void specdec__state_share(specdec__state *state, specdec__states *s, cons
     specdec__state_cut(state, s, 0);
     for (i = 0; i < other->count && other->point[i].length <= length; i++) {
         state->point[state->count++] = other->point[i];
-        specdec__states_part(s, other->point[i].slot, 1);
+        specdec__states_add_reference(s, other->point[i].slot, 1);
     }
-    state->waiting = length - specdec__state_now(state).length;
+    state->waiting = length - specdec__state_current(state).length;
     for (i = 0; i < state->waiting; i++)
-        memcpy(specdec__state_inputs(s, state, state->place[i], 0),
-               specdec__state_inputs(s, other, other->place[i], 0), s->node * sizeof(float));
+        memcpy(specdec__state_inputs_address(s, state, state->input_row[i], 0),
+               specdec__state_inputs_address(s, other, other->input_row[i], 0), s->input_floats * sizeof(float));
 }
 
 SPECDEC__FOR_SPEED

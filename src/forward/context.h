@@ -15,14 +15,14 @@
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; a wider step takes several passes */
 #define SPECDEC__SCORES 65  /* columns for whose scores of a tile there is memory: 64 would be 4096 bytes, and rows that
                                far apart share a cache set */
-#define SPECDEC__TAPS 5     /* readers of hidden states in one step: a caller, and drafters */
+#define SPECDEC__STATE_READERS 5 /* readers of hidden states in one step: a caller, and drafters */
 #define SPECDEC__STRETCH 8  /* blocks in a stretch of keys, over which sums are separate until they are merged: 512
                                keys */
 
-/* The nodes of a step, parents before children. The first `done` nodes were run by an earlier step, since when no view
-   has changed: only their keys and values are read. */
+/* The nodes of a step, parents before children. The first done_count nodes were run by an earlier step, since when no
+   view has changed: only their keys and values are read. */
 typedef struct specdec__batch {
-    int n, done;                   /* all nodes; nodes that an earlier step has run */
+    int n, done_count;             /* all nodes; nodes that an earlier step has run */
     const int32_t *tokens;         /* (n) */
     const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
     specdec__view *const *views;   /* (n) */
@@ -35,12 +35,12 @@ typedef struct specdec__batch {
 
 /* Hidden states that a step copies for one reader. layers[i]: the residual stream before layer number layers[i]; or
    SPECDEC_STATE_FINAL. */
-typedef struct specdec__taps {
+typedef struct specdec__state_reader {
     const int *layers; /* (count) */
     int count;
     int first;         /* the first of the step's nodes whose states are copied */
-    float *out;        /* (nodes from `first` on, count, embedding); NULL: no states are copied */
-} specdec__taps;
+    float *out;        /* (nodes from the first on, count, embedding); NULL: no states are copied */
+} specdec__state_reader;
 
 /* Buffers of one thread. dim: the largest padded size of a head. */
 typedef struct specdec__scratch {
@@ -50,7 +50,7 @@ typedef struct specdec__scratch {
     float *sums;               /* (2, 64 columns, 16 rows) products of two tiles */
     float *keys, *values;      /* two pages of one head as floats: (2, dim, 64) and (2, 64, dim); NULL where the cache
                                   has 8-bit codes */
-    int page[2], slots[2];     /* which pages `keys` and `values` hold for the current unit, and how many of their
+    int page_held[2], slots_held[2]; /* pages that `keys` and `values` hold for the current unit, and how many of their
                                   slots; -1: none */
     float *gathered;           /* (64, dim) values of a block whose slots are in several pages; NULL where the cache has
                                   8-bit codes */
@@ -62,89 +62,91 @@ typedef struct specdec__scratch {
                                   (dim) a quantised value */
     float *out;                /* (dim) a key or value, padded with zeros */
     float *inputs;             /* (layers * width) a token's row of the embeddings for layers */
-    float *partner;            /* (dim) for RoPE: each dimension's partner in its pair */
-    float *states;             /* (copies, rows, values) copies of the state matrix of a head, for branches of a tree */
+    float *rope_partner;       /* (dim) for RoPE: each dimension's partner in its pair */
+    float *state_copies;       /* (copies, rows, values) copies of the state matrix of a head, for branches of a tree */
     uint64_t state_read, state_written; /* bytes of states and their inputs that this step has read, written */
-    int half;                  /* the half of a layer at work: 2 * layer: attention; 2 * layer + 1: feed-forward
+    int current_half;          /* the half of a layer at work: 2 * layer: attention; 2 * layer + 1: feed-forward
                                   network; -1: embeddings */
 } specdec__scratch;
 
 /* Columns [column, column + count), at most SPECDEC__COLUMNS, that one expert multiplies. */
-typedef struct specdec__job {
+typedef struct specdec__expert_job {
     int expert, column, count;
-} specdec__job;
+} specdec__expert_job;
 
 /* The experts of each row of a step (mixture of experts). There is a column for each pair of a row and one of its
    experts; the columns of an expert are contiguous. */
-typedef struct specdec__routes {
+typedef struct specdec__expert_routes {
     int *expert;       /* (n, chosen) experts of each row, best first */
-    float *share;      /* (n, chosen) weights of their outputs */
+    float *weight;     /* (n, chosen) weights of their outputs */
     int *column;       /* (n, chosen) column of each pair of row and expert */
     int *row;          /* (n * chosen) row of each column */
-    int *begin;        /* (experts + 1) first column of each expert */
-    specdec__job *job; /* (jobs) */
+    int *first_column; /* (experts + 1) first column of each expert */
+    specdec__expert_job *job; /* (jobs) */
     int jobs;          /* columns of all experts, in jobs of at most SPECDEC__COLUMNS */
-} specdec__routes;
+} specdec__expert_routes;
 
 struct specdec__context;
 
 /* Functions that a cluster hooks into each step of a rank's part of a model. */
 typedef struct specdec__forward_hooks {
-    void (*between)(struct specdec__context *c); /* called before each layer */
+    void (*before_layer)(struct specdec__context *c); /* called before each layer */
     /* Called once a batch is checked, before it changes any recurrent state. Its error is the step's error. NULL:
        none. */
     specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
     /* Called behind the last layer of this part with the step's result so far. If that is OK, it runs the layers of
        later ranks and fetches the rows of the batch; else it informs the later ranks and returns the result. NULL:
        none. */
-    specdec_result (*beyond)(struct specdec__context *c, specdec_result result, specdec_error *error);
+    specdec_result (*after_layers)(struct specdec__context *c, specdec_result result, specdec_error *error);
 } specdec__forward_hooks;
 
 /* A row that recurrent layers process in a step: a waiting token, or a node. */
 typedef struct specdec__mix_row {
     int node;           /* row of the step's buffers; -1: the token was run by an earlier step */
-    int place;          /* entry of the view's stored inputs (specdec__state_inputs); -1: its inputs are not stored */
-    int before;         /* the row of the previous token or parent node; -1: the view's current state */
+    int input_index;    /* entry of the view's stored inputs (specdec__state_inputs_address); -1: its inputs are not
+                           stored */
+    int parent;         /* the row of the previous token or parent node; -1: the view's current state */
     int child, sibling; /* first child and next sibling of an uncertain node; -1: none */
-    int weight;         /* nodes in its subtree that are run, itself included */
+    int subtree_nodes;  /* nodes in its subtree that are run, itself included */
 } specdec__mix_row;
 
-/* One step of the walk through a tree: copy `to` of the state is overwritten by copy `from` (-1: by the state itself),
-   then a row is applied to it. */
+/* One step of the walk through a tree: target_copy of the state is overwritten by source_copy (-1: by the state
+   itself), then a row is applied to it. */
 typedef struct specdec__mix_step {
-    int row, from, to;
+    int row, source_copy, target_copy;
 } specdec__mix_step;
 
 /* The rows of one view in a step of recurrent layers, and what happens to the view's state. */
 typedef struct specdec__mix_part {
     specdec__view *view;
-    int from, to;         /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
-    int first;            /* the view's first row */
+    int read_slot, written_slot; /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
+    int first_row;        /* the view's first row */
     int waiting, certain; /* its first rows are waiting tokens, the next ones certain nodes */
-    int base;             /* the last of these rows, whose state all other rows follow; first - 1: there is none */
-    int walk, walks;      /* first step, and number of steps, of the walk through the uncertain nodes */
+    int base_row;         /* the last of these rows, whose state all other rows follow; first - 1: there is none */
+    int first_step, step_count; /* first step, and number of steps, of the walk through the uncertain nodes */
 } specdec__mix_part;
 
 /* The rows of a step of recurrent layers, by view, and the buffers of these layers. */
-typedef struct specdec__mixes {
+typedef struct specdec__mix_rows {
     specdec__mix_row *row;         /* (rows) */
-    specdec__mix_step *step, *stack; /* (steps) walks through the trees of all parts; (most) a buffer for making them */
+    specdec__mix_step *step, *walk_stack; /* (steps) walks through the trees of all parts; (max_nodes) a buffer for
+                                             making them */
     specdec__mix_part *part;       /* (parts) one for each view */
     int rows, steps, parts;
-    int room;                      /* rows that there is memory for */
+    int max_rows;                  /* rows that there is memory for */
     unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
-                                      specdec__forward_mix */
-    int *of;                       /* (most) row of each node */
-    int raw_stride, made_stride, inner; /* floats between rows of raw, of made, of a layer's output in h */
+                                      specdec__forward_mix_run_layer */
+    int *row_of_node;              /* (max_nodes) row of each node */
+    int raw_stride, convolved_stride, output_stride; /* floats between rows of `raw`, of `convolved`, of outputs in h */
     float *raw;                    /* (n, raw_stride) outputs of a layer's input matrices */
-    float *made;                   /* (rows, made_stride) outputs of the convolution; then the decay and the rate of
-                                      each head */
+    float *convolved;              /* (rows, convolved_stride) outputs of the convolution; then the decay and the rate
+                                      of each head */
     float *zeros;                  /* (channels) zeros: inputs before the first token */
-    float *unit;                   /* (2, rows) weights of the RMS norms of queries, then keys, of a head: scaled to
+    float *unit_weights;           /* (2, rows) weights of the RMS norms of queries, then keys, of a head: scaled to
                                       length 1 / root(rows), and 1 */
-    float *beside;                 /* (most, e) x plus the output of a recurrent layer, where the same layer also
+    float *x_plus_output;          /* (max_nodes, e) x plus the output of a recurrent layer, where the same layer also
                                       attends; else NULL */
-} specdec__mixes;
+} specdec__mix_rows;
 
 /* What a step computes for its wanted rows: logits; upper bounds of logits (>>forward/screen); nothing, as no row will
    be read. */
@@ -152,120 +154,122 @@ enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING }
 
 /* Whether and how steps screen the output matrix (>>forward/screen), and statistics of it. */
 typedef struct specdec__screen {
-    int asked;       /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
+    int needed;      /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
                         rows need */
-    int bounds;      /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
-    float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
+    int computed;    /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
+    float *norms;    /* (max_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
                         by */
-    int pause, left; /* steps without screening after a step whose bounds excluded too few rows; how many of them are
-                        left */
-    uint64_t rows, read, whole; /* statistics: see specdec_info */
+    int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
+                                    them are left */
+    uint64_t rows, rows_read, whole_steps; /* statistics: see specdec_info */
     int64_t saved;
 } specdec__screen;
 
-/* A model with its cache and all buffers of a step. Buffers have rows for `most` nodes; e is the stride of rows of the
-   embedding's width. */
+/* A model with its cache and all buffers of a step. Buffers have rows for `max_nodes` nodes; e is the stride of rows of
+   the embedding's width. */
 typedef struct specdec__context {
     const specdec__model *model;
     const specdec__kernels *kernels;
     specdec__pool *pool;
     int threads;               /* threads of the pool that take part */
-    int checks;                /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
+    int checks_values;         /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
                                   change the text */
-    int unsound;               /* 1: some row of the step has such a value: see `wrong` */
-    int *wrong;                /* (most) by row: 2 + the half of a layer (see specdec__scratch) whose values were the
-                                  first that are not finite; negative: a key or value there was too large for the cache;
-                                  0: all values are sound */
+    int any_unsound;           /* 1: some row of the step has such a value: see `first_unsound` */
+    int *first_unsound;        /* (max_nodes) by row: 2 + the half of a layer (see specdec__scratch) whose values were
+                                  the first that are not finite; negative: a key or value there was too large for the
+                                  cache; 0: all values are sound */
     /* the current step: */
     const specdec__batch *batch;
     int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
                                   rows have logits */
     /* for all steps: */
-    int most;                  /* nodes of a step, at most */
-    int most_rows;             /* rows of logits of a step, at most */
-    int room_for_sums;         /* pairs of query and stretch whose sums there is memory for: see
-                                  specdec__forward_stretches */
+    int max_nodes;             /* nodes of a step, at max_nodes */
+    int max_rows;              /* rows of logits of a step, at max_nodes */
+    int max_sums;              /* pairs of query and stretch whose sums there is memory for: see
+                                  specdec__forward_seen_stretches */
     specdec__scratch *scratch; /* (threads) */
     const specdec__matrix *embedding, *output; /* the model's, or those of the model that lends them (the target) */
     int e;                     /* floats between rows of the embedding's width: see specdec__forward_stride; in shapes
                                   below, q, k, v and ff are such strides for the widest layer */
-    float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)) what the next
-                                  matrix reads; during attention gates of its heads; after a step hidden states
+    float *x;                  /* (max_nodes, e): residual stream */
+    float *h;                  /* (max_nodes, max(e, heads times values, twice e where the layer reads states)) what the
+                                  next matrix reads; during attention gates of its heads; after a step hidden states
                                   (row_count, e) */
-    float *cosine, *sine;      /* (2, most, dim) for SPECDEC__ROPE and, if a layer has it, SPECDEC__ROPE_OTHER */
-    float *beside;             /* (most, e) x plus the output of attention, where the feed-forward network reads the
-                                  same x as attention; else NULL */
-    float *inputs;             /* (most, layers * width) embeddings for layers; NULL: the model has none */
-    float *streams;            /* (streams - 1, most, e) all residual streams but x (>>forward/streams); NULL: the model
-                                  has one */
-    float *predicted;          /* (most, e) the current layer's prediction of x */
-    float *stream_router;      /* (most, 16) output of the current layer's router of streams */
-    float *convs, *mixed;      /* (most, weights) weights of convolutions over a block, (most, e) their output; NULL:
-                                  the model has none */
-    const double *frequency[2]; /* of SPECDEC__ROPE (in long contexts SPECDEC__ROPE_LONG) and of SPECDEC__ROPE_OTHER:
-                                   radians a position for each pair */
+    float *cosine, *sine;      /* (2, max_nodes, dim) for SPECDEC__ROPE and, if a layer has it,
+                                  SPECDEC__ROPE_ALTERNATE */
+    float *x_plus_attention;   /* (max_nodes, e) x plus the output of attention, where the feed-forward network reads
+                                  the same x as attention; else NULL */
+    float *inputs;             /* (max_nodes, layers * width) embeddings for layers; NULL: the model has none */
+    float *streams;            /* (streams - 1, max_nodes, e) all residual streams but x (>>forward/streams); NULL: the
+                                  model has one */
+    float *predicted;          /* (max_nodes, e) the current layer's prediction of x */
+    float *stream_router;      /* (max_nodes, 16) output of the current layer's router of streams */
+    float *conv_weights, *conv_output; /* (max_nodes, weights) weights of convolutions over a block, (max_nodes, e)
+                                          their output; NULL: the model has none */
+    const double *frequency[2]; /* of SPECDEC__ROPE (in long contexts SPECDEC__ROPE_LONG) and of
+                                   SPECDEC__ROPE_ALTERNATE: radians a position for each pair */
     /* during attention: */
-    float *rotated;            /* (most, heads, dim) queries after RoPE, scaled and padded as keys are */
-    float *queries;            /* (most, q) queries, and their gates if there are any, before RoPE */
-    float *keys, *values;      /* (most, k), (most, v) before they are stored in the cache */
+    float *rotated;            /* (max_nodes, heads, dim) queries after RoPE, scaled and padded as keys are */
+    float *queries;            /* (max_nodes, q) queries, and their gates if there are any, before RoPE */
+    float *keys, *values;      /* (max_nodes, k), (max_nodes, v) before they are stored in the cache */
     /* for latent attention (>>forward/latent): */
-    float *low;                /* (most, rank of queries) what attn_q_b reads, before its norm */
-    float *absorbed;           /* (most, heads * rank) still parts of queries times attn_k_b */
+    float *low;                /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
+    float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
     float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
                                   sums of latent rows */
-    specdec__sums sums;        /* (room_for_sums) maxima and weighted sums of queries (n, heads), by stretch; in the
+    specdec__sums sums;        /* (max_sums) maxima and weighted sums of queries (n, heads), by stretch; in the
                                   memory of `queries` and those behind it */
     /* outside attention, in the same memory: */
-    float *hidden;             /* (most, ff) output of the gate, then the gated product; for experts (most * chosen, ff
-                                  of an expert) */
-    float *y;                  /* (most, max(e, ff, stride of experts)) output of `up`, of a router, or what is to be
-                                  added to x */
-    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (most * chosen, e
-                                  or latent), then that of the shared expert (most, e) */
-    float *latent;             /* (most, latent) what experts read, then the sum of their outputs; NULL: experts read h
-                                  and add to y */
-    float *shared_router;      /* (most) output of the shared expert's router */
-    specdec__routes routes;
-    specdec__mixes mix;        /* for recurrent layers; its `raw` lies in the same memory */
+    float *hidden;             /* (max_nodes, ff) output of the gate, then the gated product; for experts (max_nodes *
+                                  chosen, ff of an expert) */
+    float *y;                  /* (max_nodes, max(e, ff, stride of experts)) output of `up`, of a router, or what is to
+                                  be added to x */
+    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
+                                  chosen, e or latent), then that of the shared expert (max_nodes, e) */
+    float *latent;             /* (max_nodes, latent) what experts read, then the sum of their outputs; NULL: experts
+                                  read h and add to y */
+    float *shared_router;      /* (max_nodes) output of the shared expert's router */
+    specdec__expert_routes routes;
+    specdec__mix_rows mix;     /* for recurrent layers; its `raw` lies in the same memory */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
-    specdec__columns turned;   /* rotated queries as quantised columns (kv head, node, query head), where the cache has
-                                  8-bit codes */
-    int *slots[SPECDEC__SPANS]; /* (most) by node: its slot in each span */
-    int *place, *position;     /* (most) by node: keys before its own; position for RoPE */
-    int *trunk;                /* (most) by node: 1: all earlier nodes of its view are its ancestors */
+    specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
+                                         cache has 8-bit codes */
+    int *slots[SPECDEC__SPANS]; /* (max_nodes) by node: its slot in each span */
+    int *key_index, *position; /* (max_nodes) by node: keys before its own; position for RoPE */
+    int *trunk;                /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
     specdec__range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
-    float *logits;             /* (most_rows, output rows) */
+    float *logits;             /* (max_rows, output rows) */
     specdec__screen screen;
     /* arrays for a batch: */
-    int32_t *tokens, *parents; /* (most) */
-    specdec__view **views;     /* (most) */
-    unsigned char *wanted;     /* (most) */
-    unsigned char *certain;    /* (most) */
-    int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps[SPECDEC__TAPS]; /* readers of hidden states in the next steps: a caller, then drafters */
+    int32_t *tokens, *parents; /* (max_nodes) */
+    specdec__view **views;     /* (max_nodes) */
+    unsigned char *wanted;     /* (max_nodes) */
+    unsigned char *certain;    /* (max_nodes) */
+    int *path;                 /* (max_nodes): nodes to be committed */
+    specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
+                                                           drafters */
     float *reads;              /* (n, specdec__forward_read_stride) hidden states of another model that the next step
                                   reads; NULL: x already holds what they give, or the model reads none */
     /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
        cache's keys. NULL: not called. */
-    void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
-    void *recalls;             /* argument of recall */
+    void (*before_attention)(struct specdec__context *c, int thread, const specdec__layer *layer);
+    void *before_attention_argument; /* argument of recall */
     const specdec__forward_hooks *hooks; /* of a cluster; NULL: none */
-    void *link;                /* argument of the hooks: the cluster's link */
+    void *hooks_argument;      /* argument of the hooks: the cluster's link */
     specdec__kv kv;
 } specdec__context;
 
 SPECDEC__FOR_SIZE
 
 /* Takes the buffers of all threads from an arena. */
-static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
+static void specdec__context_take_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
     const specdec__mixing *mixing = &c->model->mixing;
     specdec__scratch unused, *s;
     int i, copies = 1;
 
-    while (mixing->layers && c->most >> copies)
+    while (mixing->layers && c->max_nodes >> copies)
         copies++;
 
     c->scratch = SPECDEC__TAKE(arena, specdec__scratch, threads);
@@ -274,7 +278,7 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
         s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
         s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
         s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
-        if (specdec__kv_types[c->kv.type].tiles) {
+        if (specdec__kv_types[c->kv.type].has_codes) {
             s->page_codes = (unsigned char *)specdec__arena_take(arena, 1, c->kv.head_bytes, SPECDEC__CACHE_LINE);
             s->codes = SPECDEC__TAKE(arena, unsigned char,
                                      specdec__max_int(SPECDEC__COLUMNS * SPECDEC__KEYS, c->kv.dim));
@@ -284,31 +288,33 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
             s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
         }
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
-        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].tiles ? SPECDEC__SCORES : 4) *
+        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].has_codes ? SPECDEC__SCORES
+                                                         : 4) *
                                                 SPECDEC__KEYS);
         if (mixing->layers)
-            s->states = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head(mixing));
+            s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head_floats(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
-        s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
+        s->rope_partner = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
     }
 }
 
 /* Floats added to each row so that a row is an odd number of cache lines: otherwise rows compete for the same cache
    sets. */
-#define SPECDEC__APART 16
+#define SPECDEC__ROW_PADDING 16
 
-/* Returns the floats between rows of `width` values: a multiple of 32, plus SPECDEC__APART. */
-static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
+/* Returns the floats between rows of `width` values: a multiple of 32, plus SPECDEC__ROW_PADDING. */
+static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__ROW_PADDING; }
 
 /* Returns the function that normalises rows of x: RMS norm or LayerNorm. */
-SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
+SPECDEC__INLINE specdec__norm_function *specdec__forward_norm_function(const specdec__context *c)
 {
     return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
 }
 
 /* Returns the layout of a layer's keys and values in the cache. */
-SPECDEC__INLINE const specdec__kv_layer *specdec__context_keys(const specdec__context *c, const specdec__layer *layer)
+SPECDEC__INLINE const specdec__kv_layer *specdec__context_kv_layer(const specdec__context *c,
+                                                                   const specdec__layer *layer)
 {
     return &c->kv.layer[layer->index];
 }
@@ -320,7 +326,7 @@ static int specdec__forward_read_stride(const specdec__model *m)
 }
 
 /* Takes memory for `count` quantised columns of `width` values from an arena. */
-static void specdec__columns_take(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
+static void specdec__columns_take_memory(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
 {
     columns->codes = SPECDEC__TAKE(arena, int8_t, count * width);
     columns->scale = SPECDEC__TAKE(arena, float, count * (width / 32));
@@ -331,59 +337,60 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
 }
 
 /* Returns the most columns that a matrix is multiplied by in a step. */
-static size_t specdec__context_columns(const specdec__context *c)
+static size_t specdec__context_max_columns(const specdec__context *c)
 {
-    return (size_t)c->most * (size_t)(specdec__model_mixes(c->model) ? c->model->chosen : 1);
+    return (size_t)c->max_nodes * (size_t)(specdec__model_has_experts(c->model) ? c->model->chosen_experts : 1);
 }
 
 /* Takes memory for the routes of a mixture of experts from an arena. */
-static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
+static void specdec__context_take_routes(specdec__context *c, specdec__arena *arena)
 {
-    const size_t columns = specdec__context_columns(c);
+    const size_t columns = specdec__context_max_columns(c);
 
     c->routes.expert = SPECDEC__TAKE(arena, int, columns);
-    c->routes.share = SPECDEC__TAKE(arena, float, columns);
+    c->routes.weight = SPECDEC__TAKE(arena, float, columns);
     c->routes.column = SPECDEC__TAKE(arena, int, columns);
     c->routes.row = SPECDEC__TAKE(arena, int, columns);
-    c->routes.begin = SPECDEC__TAKE(arena, int, c->model->experts + 1);
-    c->routes.job = SPECDEC__TAKE(arena, specdec__job, columns);
+    c->routes.first_column = SPECDEC__TAKE(arena, int, c->model->experts + 1);
+    c->routes.job = SPECDEC__TAKE(arena, specdec__expert_job, columns);
 }
 
 /* Takes memory for recurrent layers from an arena, except for `raw`, which shares the memory of attention's buffers. */
-static void specdec__context_mix(specdec__context *c, const specdec__room *room, specdec__arena *arena)
+static void specdec__context_take_mix(specdec__context *c, const specdec__kv_demand *room, specdec__arena *arena)
 {
     const specdec__mixing *m = &c->model->mixing;
-    const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->views, c->most), (size_t)room->tree);
-    const size_t rows = specdec__size_add((size_t)c->most, waiting);
+    const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->max_views, c->max_nodes),
+                                                  (size_t)room->tree_nodes);
+    const size_t rows = specdec__size_add((size_t)c->max_nodes, waiting);
     int i;
 
-    c->mix.raw_stride = specdec__forward_stride(m->row);
-    c->mix.inner = specdec__forward_stride(m->inner);
-    c->mix.made_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
-    c->mix.room = rows < 1 << 30 ? (int)rows : 1 << 30;
+    c->mix.raw_stride = specdec__forward_stride(m->input_width);
+    c->mix.output_stride = specdec__forward_stride(m->output_width);
+    c->mix.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->mix.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
     c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
-    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
-    c->mix.stack = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
-    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->views, c->most));
+    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
+    c->mix.walk_stack = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
+    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->max_views, c->max_nodes));
     c->mix.done = (unsigned char *)specdec__arena_take(
-        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->views, c->most)),
+        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->max_views, c->max_nodes)),
         (size_t)m->heads + 1, 1);
-    c->mix.of = SPECDEC__TAKE(arena, int, c->most);
+    c->mix.row_of_node = SPECDEC__TAKE(arena, int, c->max_nodes);
     if (m->layers)
-        c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
+        c->mix.convolved = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.convolved_stride));
     c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
-    c->mix.unit = SPECDEC__TAKE(arena, float, 2 * m->rows);
-    if (c->model->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
-        c->mix.beside = SPECDEC__TAKE(arena, float, (size_t)c->most * (size_t)specdec__forward_stride(
+    c->mix.unit_weights = SPECDEC__TAKE(arena, float, 2 * m->rows);
+    if (c->model->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
+        c->mix.x_plus_output = SPECDEC__TAKE(arena, float, (size_t)c->max_nodes * (size_t)specdec__forward_stride(
                                                                           c->model->embedding));
-    for (i = 0; c->mix.unit && i < m->rows; i++) {
-        c->mix.unit[i] = (float)(1.0 / m->rows);
-        c->mix.unit[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
+    for (i = 0; c->mix.unit_weights && i < m->rows; i++) {
+        c->mix.unit_weights[i] = (float)(1.0 / m->rows);
+        c->mix.unit_weights[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
     }
 }
 
 /* Takes memory for the residual streams besides x from an arena. n: rows. */
-static void specdec__context_streams(specdec__context *c, size_t n, specdec__arena *arena)
+static void specdec__context_take_streams(specdec__context *c, size_t n, specdec__arena *arena)
 {
     c->streams = SPECDEC__TAKE(arena, float, (size_t)(c->model->streams.count - 1) * n * (size_t)c->e);
     c->predicted = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
@@ -392,11 +399,11 @@ static void specdec__context_streams(specdec__context *c, size_t n, specdec__are
 
 /* Takes memory for buffers that are used during attention, and for buffers used outside it: the two sets share memory.
    In the first set, the sums of attention share the memory of queries, keys and values before RoPE. n: rows. */
-static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
+static void specdec__context_take_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
     const specdec__model *m = c->model;
-    const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
-    const size_t columns = specdec__context_columns(c);
+    const size_t heads = (size_t)m->heads, sums = (size_t)c->max_sums, begin = arena->used;
+    const size_t columns = specdec__context_max_columns(c);
     const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
     size_t rotated, end, inner;
 
@@ -417,13 +424,13 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
     inner = n * (size_t)ff;
-    if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
+    if (specdec__model_has_experts(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
     if (inner < n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL])))
         inner = n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL]));
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
-    if (specdec__model_mixes(m)) {
+    if (specdec__model_has_experts(m)) {
         c->up = SPECDEC__TAKE(arena, float, inner);
         c->parts = SPECDEC__TAKE(arena, float,
                                  columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
@@ -437,17 +444,17 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
 }
 
-/* Takes all memory of a context from an arena, for the views and steps of `room` and for most_rows rows of logits.
+/* Takes all memory of a context from an arena, for the views and steps of `room` and for max_rows rows of logits.
    lender: the context of the target, whose embedding, output matrix and keys are used where the model has none; NULL:
    the model has them. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__context *lender,
                                   const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
-                                  const specdec__room *room, int most_rows, specdec__arena *arena)
+                                  const specdec__kv_demand *room, int most_rows, specdec__arena *arena)
 {
-    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.joined;
+    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->view_keys > model->rope_original;
+    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.is_nextn;
     const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
-    size_t n = (size_t)room->most, widest, ropes;
+    size_t n = (size_t)room->step_nodes, widest, ropes;
     size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
 
@@ -458,20 +465,20 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->kernels = kernels;
     c->pool = pool;
     c->threads = threads;
-    c->most = room->most;
-    c->most_rows = model->bare ? 0 : most_rows;
-    c->room_for_sums = model->heads * room->most *
-                       (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
+    c->max_nodes = room->step_nodes;
+    c->max_rows = model->lacks_output ? 0 : most_rows;
+    c->max_sums = model->heads * room->step_nodes *
+                       (room->view_keys + room->step_nodes > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
-    c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
-    ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
-    if (lender && model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
-        specdec__kv_lend(&c->kv, &lender->kv, model, arena);
+    c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_ALTERNATE];
+    ropes = model->trait[SPECDEC__ALTERNATE_BASE] != 0 ? 2 : 1;
+    if (lender && model->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW)
+        specdec__kv_borrow(&c->kv, &lender->kv, model, arena);
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
-    specdec__context_scratch(c, threads, arena);
-    if (specdec__mixing_is(&model->mixing))
-        specdec__context_mix(c, room, arena);
+    specdec__context_take_scratch(c, threads, arena);
+    if (specdec__mixing_exists(&model->mixing))
+        specdec__context_take_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
     if (model->latent_attention.rank) {
@@ -488,46 +495,46 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
-    widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
+    widest = (size_t)specdec__max_int((int)widest, c->mix.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
-                                                                    specdec__max_int(reads, c->mix.inner)));
-    c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
+                                                                    specdec__max_int(reads, c->mix.output_stride)));
+    c->x_plus_attention = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     if (model->inputs.width)
         c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
                                                                                     model->layers));
     if (model->streams.count)
-        specdec__context_streams(c, n, arena);
+        specdec__context_take_streams(c, n, arena);
     if (model->block.taps) {
-        const int weights = 2 * model->block.taps * (model->embedding / model->block.group);
+        const int weights = 2 * model->block.taps * (model->embedding / model->block.group_size);
 
-        c->convs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
-        c->mixed = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+        c->conv_weights = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
+        c->conv_output = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     }
-    specdec__context_halves(c, n, arena);
-    if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
-        specdec__columns_take(&c->columns, heads, wide, arena);
+    specdec__context_take_halves(c, n, arena);
+    if (heads * wide > specdec__context_max_columns(c) * widest) /* they take the room of one another */
+        specdec__columns_take_memory(&c->columns, heads, wide, arena);
     else
-        specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
-    if (specdec__model_mixes(model))
-        specdec__context_routes(c, arena);
-    if (specdec__kv_types[kv_type].tiles)
-        specdec__columns_take(&c->turned, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
+        specdec__columns_take_memory(&c->columns, specdec__context_max_columns(c), widest, arena);
+    if (specdec__model_has_experts(model))
+        specdec__context_take_routes(c, arena);
+    if (specdec__kv_types[kv_type].has_codes)
+        specdec__columns_take_memory(&c->rotated_columns, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->slots[i] = SPECDEC__TAKE(arena, int, n);
-    c->place = SPECDEC__TAKE(arena, int, n);
+    c->key_index = SPECDEC__TAKE(arena, int, n);
     c->position = SPECDEC__TAKE(arena, int, n);
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
-    c->wrong = SPECDEC__TAKE(arena, int, n);
+    c->first_unsound = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float,
-                              specdec__size_add(specdec__size_multiply((size_t)c->most_rows, (size_t)c->output->rows),
+                              specdec__size_add(specdec__size_multiply((size_t)c->max_rows, (size_t)c->output->rows),
                                                 15));
-    c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->most_rows, SPECDEC__PLANE_PARTS));
+    c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
@@ -536,12 +543,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
 }
 
-/* Makes an empty view for room->length keys and the nodes of a step. kept: 1: a kept view, which has no nodes. */
-static void specdec__context_view(const specdec__context *c, specdec__view *view, const specdec__room *room, int kept,
-                                  specdec__arena *arena)
+/* Makes an empty view for room->view_keys keys and the nodes of a step. kept: 1: a kept view, which has no nodes. */
+static void specdec__context_init_view(const specdec__context *c, specdec__view *view, const specdec__kv_demand *room,
+                                       int kept, specdec__arena *arena)
 {
-    specdec__view_init(view, &c->kv, (room->length + 2 * room->most) / SPECDEC__KEYS + 2, kept ? 0 : room->tree,
-                       arena);
+    specdec__view_init(view, &c->kv, (room->view_keys + 2 * room->step_nodes) / SPECDEC__KEYS + 2,
+                       kept ? 0 : room->tree_nodes, arena);
 }
 
 SPECDEC__FOR_SPEED

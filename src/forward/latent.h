@@ -28,8 +28,8 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     const int heads = layer->shape.heads, own = specdec__matrix_tiles(w) / heads, tiles = own * heads;
     const int passes = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     specdec__scratch *scratch = &c->scratch[thread];
-    specdec__output t = {w, NULL, NULL, (size_t)stride};
-    specdec__place places[2], next[2];
+    specdec__matrix_product t = {w, NULL, NULL, (size_t)stride};
+    specdec__matrix_tile places[2], next[2];
     specdec__walk walk;
     float *sums[2];
     int i, pair;
@@ -47,19 +47,19 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
         places[1].tile = tile + 1;
         next[0].tile = specdec__walk_next(&walk, pair) % tiles;
         next[1].tile = specdec__min_int(next[0].tile + 1, tiles - 1);
-        specdec__forward_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
-        t.out = out + (size_t)head * (size_t)size;
+        specdec__forward_multiply_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
+        t.rows_out = out + (size_t)head * (size_t)size;
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, &t, places[i].tile % own, column, columns, sums[i]);
+            specdec__forward_store_tile(c, &t, places[i].tile % own, column, columns, sums[i]);
     }
 }
 
 /* Quantises c->latent_columns, a column for each head and node, and multiplies them as specdec__forward_multiply_heads
    does. Returns 1 when cancelled. */
-static int specdec__forward_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix, float *out,
-                                  int size, int stride)
+static int specdec__forward_project_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
+                                          float *out, int size, int stride)
 {
-    specdec__input in;
+    specdec__matrix_input in;
 
     memset(&in, 0, sizeof in);
     in.values = c->latent_columns;
@@ -74,7 +74,7 @@ static int specdec__forward_heads(specdec__context *c, int thread, const specdec
 
 /* Computes c->absorbed (n, heads * rank): attn_k_b of each head times the still part of its query. Returns 1 when
    cancelled. */
-static int specdec__forward_absorb(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_absorb_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const int heads = layer->shape.heads, still = latent->key_dim - layer->shape.rope_dim;
@@ -87,14 +87,14 @@ static int specdec__forward_absorb(specdec__context *c, int thread, const specde
                    c->queries + (size_t)i * stride + (size_t)(head * latent->key_dim), (size_t)still * sizeof(float));
     if (specdec__pool_barrier(c->pool))
         return 1;
-    return specdec__forward_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
-                                  specdec__forward_stride(heads * latent->rank));
+    return specdec__forward_project_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
+                                          specdec__forward_stride(heads * latent->rank));
 }
 
 /* Writes a query of a head to out, or with head -1 the key, for one row of the step: the part that RoPE rotates, then
    the latent part (rank). */
-static void specdec__forward_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
-                                        float *out)
+static void specdec__forward_join_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
+                                             float *out)
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const int rank = latent->rank, turns = l->shape.rope_dim, heads = l->shape.heads;

@@ -28,20 +28,20 @@
 #include "context.h"
 
 /* Returns the bytes of one plane of the output matrix. block: its bytes for a block of 32 columns and 16 rows. */
-static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, int block)
+static SPECDEC__UNUSED int64_t specdec__screen_plane_bytes(const specdec__context *c, int block)
 {
     return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
 }
 
 /* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
-SPECDEC__INLINE int specdec__screen_makes(const specdec__context *c)
+SPECDEC__INLINE int specdec__screen_choice(const specdec__context *c)
 {
-    return c->screen.asked == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.asked;
+    return c->screen.needed == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.needed;
 }
 
 /* Computes a thread's share of c->screen.norms (row_count, parts): the norms of parts of the columns that the output
    matrix is multiplied by. A norm becomes NaN where bounds could overflow, and so do the bounds. */
-static void specdec__screen_norms(const specdec__context *c, int thread)
+static void specdec__screen_compute_norms(const specdec__context *c, int thread)
 {
     const specdec__columns *x = &c->columns;
     const specdec__matrix *output = c->output;
@@ -59,7 +59,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
             for (i = 0; i < 32; i++) {
                 const int value = x->codes[at * 32 + (size_t)i] + offset;
 
-                sums[output->bounds->part[b * 32 + i]] += value * value;
+                sums[output->bounds->part_of_column[b * 32 + i]] += value * value;
             }
             for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
                 squares[i] += (double)x->scale[at] * (double)x->scale[at] * (double)sums[i];
@@ -67,7 +67,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++) {
             const double norm = specdec__plane_root(squares[i]) * 1.0001;
 
-            most += norm * (double)output->bounds->most[i];
+            most += norm * (double)output->bounds->largest[i];
             norms[i] = norm < 1e30 ? (float)norm : specdec__float_from_bits(0x7fc00000u);
         }
         if (!(most < 1e30))
@@ -76,8 +76,8 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
 }
 
 /* Turns the products of a tile with the upper plane, sums (count, 16), into upper bounds of the logits. */
-SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const specdec__matrix *matrix, int tile,
-                                           int column, int count, float *sums)
+SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, const specdec__matrix *matrix, int tile,
+                                                    int column, int count, float *sums)
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
 
@@ -86,7 +86,8 @@ SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const spec
 }
 
 /* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
-static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column, specdec_candidate *items, int count)
+static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int column, specdec_candidate *items,
+                                                      int count)
 {
     const specdec__matrix *output = c->output;
     const unsigned char *rows[SPECDEC__ROWS];
@@ -103,6 +104,6 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];
     }
-    c->screen.read += (uint64_t)count;
+    c->screen.rows_read += (uint64_t)count;
     c->screen.saved -= (int64_t)count * (int64_t)output->row_bytes;
 }

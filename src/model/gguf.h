@@ -7,18 +7,18 @@
 #include "../quant/table.h"
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__NAME_MOST 32 /* longest name that is compared, in bytes */
+#define SPECDEC__MAX_NAME 32  /* longest name that is compared, in bytes */
 
 /* Returns the edit distance of two names (Levenshtein 1966): the fewest bytes that must be replaced, inserted or
-   deleted to make one name of the other. SPECDEC__NAME_MOST if one of them is too long. */
+   deleted to make one name of the other. SPECDEC__MAX_NAME if one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
-    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
+    unsigned char row[SPECDEC__MAX_NAME];  /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
     size_t i, j;
 
-    if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
-        return SPECDEC__NAME_MOST;
+    if (a.size >= SPECDEC__MAX_NAME || width >= SPECDEC__MAX_NAME)
+        return SPECDEC__MAX_NAME;
     for (j = 0; j <= width; j++)
         row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
@@ -35,9 +35,9 @@ static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const cha
 }
 
 /* Compares an unknown name with a known one: if their distance is below *least, *least becomes the distance and
-   *nearest the known name. *least begins as specdec__name_far returns it. */
-static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
-                                               const char **nearest)
+   *nearest the known name. *least begins as specdec__name_max_distance returns it. */
+static SPECDEC__UNUSED void specdec__name_keep_nearest(specdec__bytes name, const char *known, size_t *least,
+                                                       const char **nearest)
 {
     const size_t distance = specdec__name_distance(name, known);
 
@@ -48,7 +48,7 @@ static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *
 }
 
 /* Returns the distance at which a known name is no longer similar to `name`: a third of its bytes, plus one. */
-static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
+static SPECDEC__UNUSED size_t specdec__name_max_distance(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
 
 /* Bytes of a value of each GGUF type; 0: strings and arrays. */
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -66,7 +66,7 @@ typedef specdec_gguf_tensor specdec__gguf_tensor;
 typedef struct specdec__cursor {
     const unsigned char *data;
     size_t size, at;
-    int bad;
+    int is_bad;
 } specdec__cursor;
 
 /* Returns a cursor at the beginning of `size` bytes. */
@@ -77,7 +77,7 @@ static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t si
     c.data = data;
     c.size = size;
     c.at = 0;
-    c.bad = 0;
+    c.is_bad = 0;
     return c;
 }
 
@@ -86,8 +86,8 @@ static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t by
 {
     const unsigned char *from = c->data + c->at;
 
-    if (c->bad || bytes > c->size - c->at) {
-        c->bad = 1;
+    if (c->is_bad || bytes > c->size - c->at) {
+        c->is_bad = 1;
         return NULL;
     }
     c->at += (size_t)bytes;
@@ -136,8 +136,8 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         value.type = specdec__cursor_u32(c);
         value.count = specdec__cursor_u64(c);
     }
-    if (c->bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
-        c->bad = 1;
+    if (c->is_bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
+        c->is_bad = 1;
         return value;
     }
     from = c->at;
@@ -147,7 +147,7 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         specdec__cursor_skip(c, value.count > UINT64_MAX / item ? UINT64_MAX : value.count * item);
     } else if (value.is_array) {
         uint64_t i;
-        for (i = 0; i < value.count && !c->bad; i++)
+        for (i = 0; i < value.count && !c->is_bad; i++)
             specdec__cursor_string(c);
     } else {
         specdec__bytes text = specdec__cursor_string(c);
@@ -182,21 +182,21 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     memset(out, 0, sizeof *out);
     out->name = specdec__cursor_string(c);
     dimensions = specdec__cursor_u32(c);
-    if (c->bad)
+    if (c->is_bad)
         return "is cut off";
     if (dimensions < 1 || dimensions > 4)
         return "has an impossible number of dimensions";
     out->dimensions = (int)dimensions;
     for (i = 0; i < 4; i++) {
         out->shape[i] = i < dimensions ? specdec__cursor_u64(c) : 1;
-        if (!c->bad &&
+        if (!c->is_bad &&
             (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
             return "has an impossible dimension";
-        elements *= c->bad ? 1 : out->shape[i];
+        elements *= c->is_bad ? 1 : out->shape[i];
     }
     out->type = specdec__cursor_u32(c);
     offset = specdec__cursor_u64(c);
-    if (c->bad)
+    if (c->is_bad)
         return "is cut off";
     if (!gguf->data_at)
         return NULL; /* first pass: where the data begins is not known yet */
@@ -369,9 +369,9 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
         specdec__gguf_value value;
 
         memset(&value, 0, sizeof value);
-        if (!c->bad)
+        if (!c->is_bad)
             value = specdec__cursor_value(c);
-        if (c->bad)
+        if (c->is_bad)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                                  "metadata pair %llu (%.*s) is cut off or of an unknown type", (unsigned long long)i,
                                  (int)(key.size < 64 ? key.size : 64), key.data ? (const char *)key.data : "");
@@ -402,7 +402,7 @@ static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__
 }
 
 /* Moves a cursor past a record of a checked file, and returns the tensor's name (tensors = 1) or the pair's key (0). */
-static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
+static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
 {
     const specdec__bytes name = specdec__cursor_string(c);
     uint32_t dimensions;
@@ -421,7 +421,7 @@ static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cur
 #define SPECDEC__GGUF_SORTED 64
 typedef struct specdec__gguf_order {
     uint64_t number[SPECDEC__GGUF_SORTED];
-    size_t at[SPECDEC__GGUF_SORTED]; /* offsets of the records */
+    size_t record[SPECDEC__GGUF_SORTED]; /* offsets of the records */
     int count;
 } specdec__gguf_order;
 
@@ -432,25 +432,25 @@ SPECDEC__INLINE int specdec__gguf_before(uint64_t a, size_t a_at, uint64_t b, si
 }
 
 /* Inserts a record into an order, if it is one of the first 64. */
-static void specdec__gguf_offer(specdec__gguf_order *order, uint64_t number, size_t at)
+static void specdec__gguf_order_insert(specdec__gguf_order *order, uint64_t number, size_t at)
 {
     int i = order->count, last = SPECDEC__GGUF_SORTED - 1;
 
-    if (i > last && !specdec__gguf_before(number, at, order->number[last], order->at[last]))
+    if (i > last && !specdec__gguf_before(number, at, order->number[last], order->record[last]))
         return;
     for (i = specdec__min_int(i, last);
-         i > 0 && specdec__gguf_before(number, at, order->number[i - 1], order->at[i - 1]); i--) {
+         i > 0 && specdec__gguf_before(number, at, order->number[i - 1], order->record[i - 1]); i--) {
         order->number[i] = order->number[i - 1];
-        order->at[i] = order->at[i - 1];
+        order->record[i] = order->record[i - 1];
     }
     order->number[i] = number;
-    order->at[i] = at;
+    order->record[i] = at;
     order->count = specdec__min_int(order->count + 1, last + 1);
 }
 
 /* What records are sorted by: pairs by a hash of their keys; tensors by a hash of their names, or by the offset of
    their data. */
-enum { SPECDEC__GGUF_KEYS, SPECDEC__GGUF_NAMES, SPECDEC__GGUF_PLACES };
+enum { SPECDEC__GGUF_BY_KEY, SPECDEC__GGUF_BY_NAME, SPECDEC__GGUF_BY_OFFSET };
 
 /* Inserts all records of a file that come after (number, at) into an order; (0, 0) comes before all. Offsets count from
    `origin`, as a model may have several files in memory. */
@@ -458,24 +458,24 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
                                size_t at, specdec__gguf_order *order)
 {
     const size_t from = (size_t)(gguf->file.data - origin);
-    const uint64_t count = by == SPECDEC__GGUF_KEYS ? gguf->pair_count : gguf->tensor_count;
+    const uint64_t count = by == SPECDEC__GGUF_BY_KEY ? gguf->pair_count : gguf->tensor_count;
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = by == SPECDEC__GGUF_KEYS ? gguf->pairs_at : gguf->tensors_at;
+    c.at = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
     for (i = 0; i < count; i++) {
         const size_t record = from + c.at;
-        const specdec__bytes name = specdec__gguf_skip(gguf, &c, by != SPECDEC__GGUF_KEYS);
-        const uint64_t own = by == SPECDEC__GGUF_PLACES ? specdec__load_u64(c.data + c.at - 8)
+        const specdec__bytes name = specdec__gguf_skip_record(gguf, &c, by != SPECDEC__GGUF_BY_KEY);
+        const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.at - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
 
         if (specdec__gguf_before(number, at, own, record))
-            specdec__gguf_offer(order, own, record);
+            specdec__gguf_order_insert(order, own, record);
     }
 }
 
 /* Returns the name that a checked record begins with. */
-static specdec__bytes specdec__gguf_name(const unsigned char *record)
+static specdec__bytes specdec__gguf_record_name(const unsigned char *record)
 {
     specdec__bytes name;
 
@@ -485,28 +485,28 @@ static specdec__bytes specdec__gguf_name(const unsigned char *record)
 }
 
 /* Returns how many bytes of a name an error text shows: 64 at most. */
-static int specdec__gguf_cut(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
+static int specdec__gguf_shown_bytes(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
 
 /* Refuses two records of the same name. Errors: FORMAT. */
-static specdec_result specdec__gguf_check_twice(int by, const unsigned char *a, const unsigned char *b,
-                                                specdec_error *error)
+static specdec_result specdec__gguf_check_duplicate(int by, const unsigned char *a, const unsigned char *b,
+                                                    specdec_error *error)
 {
-    const specdec__bytes name = specdec__gguf_name(a), other = specdec__gguf_name(b);
+    const specdec__bytes name = specdec__gguf_record_name(a), other = specdec__gguf_record_name(b);
 
     if (name.size != other.size || memcmp(name.data, other.data, name.size) != 0)
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s %.*s occurs twice",
-                         by == SPECDEC__GGUF_KEYS ? "key" : "tensor", specdec__gguf_cut(name),
+                         by == SPECDEC__GGUF_BY_KEY ? "key" : "tensor", specdec__gguf_shown_bytes(name),
                          (const char *)name.data);
 }
 
 /* Refuses a tensor whose data do not end where the data of the next tensor begin, up to the alignment: its type or
    shape contradicts the offsets. before: offset of its record; 0: there is none, the next tensor is the first. Errors:
    FORMAT. */
-static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size_t before, size_t next,
-                                                 uint64_t next_offset, specdec_error *error)
+static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t before, size_t next,
+                                              uint64_t next_offset, specdec_error *error)
 {
-    const specdec__bytes next_name = specdec__gguf_name(gguf->file.data + next);
+    const specdec__bytes next_name = specdec__gguf_record_name(gguf->file.data + next);
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
@@ -523,15 +523,15 @@ static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size
     if (next_offset < end)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "tensor %.*s needs %llu bytes and so reaches into tensor %.*s",
-                             specdec__gguf_cut(tensor.name), (const char *)tensor.name.data,
+                             specdec__gguf_shown_bytes(tensor.name), (const char *)tensor.name.data,
                              (unsigned long long)tensor.size,
-                             specdec__gguf_cut(next_name), (const char *)next_name.data);
+                             specdec__gguf_shown_bytes(next_name), (const char *)next_name.data);
     if (next_offset > padded)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "%llu bytes between tensor %.*s and tensor %.*s: type or shape do not fit the data",
-                             (unsigned long long)(next_offset - end), specdec__gguf_cut(tensor.name),
-                             tensor.name.data ? (const char *)tensor.name.data : "", specdec__gguf_cut(next_name),
-                             (const char *)next_name.data);
+                             (unsigned long long)(next_offset - end), specdec__gguf_shown_bytes(tensor.name),
+                             tensor.name.data ? (const char *)tensor.name.data : "",
+                             specdec__gguf_shown_bytes(next_name), (const char *)next_name.data);
     return SPECDEC_OK;
 }
 
@@ -550,14 +550,15 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
         for (i = 0; i < order.count; i++) {
             specdec_result result = SPECDEC_OK;
 
-            if (by == SPECDEC__GGUF_PLACES)
-                result = specdec__gguf_check_places(gguf, at, order.at[i], order.number[i], error);
+            if (by == SPECDEC__GGUF_BY_OFFSET)
+                result = specdec__gguf_check_gap(gguf, at, order.record[i], order.number[i], error);
             else if (at && number == order.number[i])
-                result = specdec__gguf_check_twice(by, gguf->file.data + at, gguf->file.data + order.at[i], error);
+                result = specdec__gguf_check_duplicate(by, gguf->file.data + at, gguf->file.data + order.record[i],
+                                                       error);
             if (result)
                 return result;
             number = order.number[i];
-            at = order.at[i];
+            at = order.record[i];
         }
     } while (order.count == SPECDEC__GGUF_SORTED);
     return SPECDEC_OK;
@@ -618,7 +619,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     c.at = gguf->tensors_at;
     if (!result)
         result = specdec__gguf_check_tensors(gguf, &c, error);
-    for (by = SPECDEC__GGUF_KEYS; !result && by <= SPECDEC__GGUF_PLACES; by++)
+    for (by = SPECDEC__GGUF_BY_KEY; !result && by <= SPECDEC__GGUF_BY_OFFSET; by++)
         result = specdec__gguf_check_neighbours(gguf, by, error);
     return result;
 }
@@ -653,7 +654,7 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
     for (i = 0; i < gguf->tensor_count; i++) {
         const size_t record = c.at;
 
-        if (specdec__bytes_are(specdec__gguf_skip(gguf, &c, 1), name)) {
+        if (specdec__bytes_are(specdec__gguf_skip_record(gguf, &c, 1), name)) {
             c.at = record;
             specdec__gguf_read_tensor(gguf, &c, out);
             return 1;

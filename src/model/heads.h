@@ -29,10 +29,10 @@ static const char *specdec__heads_name(const char *pattern, int head, char *name
 
 /* Binds the tensors that head i does not share with an earlier head; while the arena counts, it only checks them.
    Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
 {
     const specdec__heads_kind *k = m->speculator;
-    const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
+    const int own = m->heads_tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
     specdec__layer *layer = m->layer ? &m->layer[i] : NULL;
     specdec__matrix counted, *to;
     const float *none;
@@ -44,11 +44,11 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
         memset(layer, 0, sizeof *layer);
     to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
     r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
-                              i && k->follow ? inner : m->embedding, 1, to, &found, error);
+                              i && k->chained ? inner : m->embedding, 1, to, &found, error);
     if (r)
         return r;
     specdec__model_count_weights(m, to);
-    if (m->tied && i)
+    if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
     r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1, to, &found,
@@ -57,7 +57,7 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
         specdec__model_count_weights(m, to);
     if (!r && k->table)
         r = specdec__model_matrix(m, specdec__heads_name(k->table, own, name, sizeof name), m->vocab_size, inner, 1,
-                                  layer ? &layer->table : &counted, &found, error);
+                                  layer ? &layer->token_table : &counted, &found, error);
     if (!r && k->norm)
         r = specdec__model_vector(m, specdec__heads_name(k->norm, own, name, sizeof name), inner, 1, arena,
                                   layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);

@@ -23,7 +23,7 @@ enum {
 /* What differs between the kinds of recurrent layers. */
 typedef struct specdec__mixing_kind {
     const char *name;
-    int corrects; /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
+    int delta_rule; /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
     int silu;     /* 1: SiLU is applied to the output of the convolution */
 } specdec__mixing_kind;
 
@@ -38,23 +38,26 @@ typedef struct specdec__mixing {
     int taps, channels;       /* of the convolution */
     int heads, rows, values;  /* heads, and the size (rows, values) of the matrix of each; heads 0: none */
     int groups;               /* number of different keys and queries; heads / groups heads share each */
-    int cycles;               /* 1: heads with equal index modulo `groups` share a key; 0: adjacent heads do */
-    int paired;               /* 1: one tensor (ssm_ba) gives both numbers of each head: for each group first those for
+    int keys_by_modulo;       /* 1: heads with equal index modulo `groups` share a key; 0: adjacent heads do */
+    int beta_alpha_joined;    /* 1: one tensor (ssm_ba) gives both numbers of each head: for each group first those for
                                  the rate, then those for the decay */
-    int query, key, value;    /* first channel of the queries, of the keys, of the values */
-    int inner;                /* width of the layer's output, before its output matrix */
-    int row;                  /* width of the row that the input matrices give for a token */
-    int inputs, kept;         /* the inputs of the state are [inputs, inputs + kept) of this row */
+    int query_channel, key_channel, value_channel; /* first channel of the queries, of the keys, of the values */
+    int output_width;         /* width of the layer's output, before its output matrix */
+    int input_width;          /* width of the row that the input matrices give for a token */
+    int first_kept, kept;     /* the inputs of the state are [inputs, inputs + kept) of this row */
 } specdec__mixing;
 
 /* Whether a model has recurrent layers, on this rank or another one. */
-SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+SPECDEC__INLINE int specdec__mixing_exists(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
 
 /* Returns the floats of the state matrix of one head. */
-SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
+SPECDEC__INLINE size_t specdec__mixing_head_floats(const specdec__mixing *m)
+{
+    return (size_t)m->rows * (size_t)m->values;
+}
 
 /* Returns the floats of a convolution's window: the last taps - 1 inputs of all channels. */
-SPECDEC__INLINE size_t specdec__mixing_window(const specdec__mixing *m)
+SPECDEC__INLINE size_t specdec__mixing_window_floats(const specdec__mixing *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
 }

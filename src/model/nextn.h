@@ -17,7 +17,7 @@ static const char *specdec__nextn_name(const specdec__model *target, const char 
     specdec__writer w = specdec__writer_to(name, size);
 
     specdec__write_string(&w, "blk.");
-    specdec__write_number(&w, (unsigned long long)target->all, 0);
+    specdec__write_number(&w, (unsigned long long)target->all_layers, 0);
     specdec__write_string(&w, ".nextn.");
     specdec__write_string(&w, suffix);
     specdec__write_string(&w, ".weight");
@@ -105,18 +105,18 @@ static specdec_result specdec__nextn_init(specdec__model *m, const specdec__mode
     m->q_width = m->k_width = m->v_width = m->o_width = 0;
     m->weight_bytes = m->tile_bytes = 0;
     m->weight_products = 0;
-    m->first = target->all;
+    m->first_layer = target->all_layers;
     m->layers = 1;
-    m->all = target->all + 1;
+    m->all_layers = target->all_layers + 1;
     m->nextn = target->nextn - 1;
-    m->sharing = m->bare = 0;
+    m->sharing_layers = m->lacks_output = 0;
     m->reads.layers[0] = SPECDEC_STATE_FINAL;
-    m->reads.count = m->reads.joined = 1;
+    m->reads.count = m->reads.is_nextn = 1;
     m->reads.width = m->embedding;
-    if ((result = specdec__model_layers(m, error)) != SPECDEC_OK)
+    if ((result = specdec__model_check_layers(m, error)) != SPECDEC_OK)
         return result;
     m->layer = SPECDEC__TAKE(arena, specdec__layer, 1);
-    if ((result = specdec__model_layer(m, m->first, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__model_bind_layer(m, m->first_layer, arena, error)) != SPECDEC_OK)
         return result;
     return specdec__nextn_bind(m, target, arena, error);
 }

@@ -24,34 +24,34 @@ SPECDEC__FOR_SIZE
 /* Reads the sizes of a file of heads and binds its tensors. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_read_keys(m, error);
     specdec_result result;
     float *norm;
     int i, scaled;
 
     m->epsilon = 1e-6f;
-    m->vocab_size = specdec__model_count(&r, ".vocab_size", 1, 1 << 24, -1);
-    m->embedding = specdec__model_count(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
-    m->feed_forward = specdec__model_count(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
-                                           m->speculator->adds ? m->embedding : -1);
-    m->guesses = specdec__model_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
-    m->tied = specdec__model_count(&r, ".tie_weights", 0, 1, 0);
-    scaled = specdec__model_count(&r, ".scale_input", 0, 1, 0);
-    if (m->speculator->adds)
-        specdec__model_count(&r, ".block_count", 1, 1, 1);
-    if (!r.result && m->speculator->adds && (m->tied || m->feed_forward != m->embedding))
+    m->vocab_size = specdec__model_read_count(&r, ".vocab_size", 1, 1 << 24, -1);
+    m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
+    m->feed_forward = specdec__model_read_count(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
+                                                m->speculator->residual ? m->embedding : -1);
+    m->head_count = specdec__model_read_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
+    m->heads_tied = specdec__model_read_count(&r, ".tie_weights", 0, 1, 0);
+    scaled = specdec__model_read_count(&r, ".scale_input", 0, 1, 0);
+    if (m->speculator->residual)
+        specdec__model_read_count(&r, ".block_count", 1, 1, 1);
+    if (!r.result && m->speculator->residual && (m->heads_tied || m->feed_forward != m->embedding))
         r.result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another width than the target's states");
-    result = r.result ? r.result : specdec__model_ids(m, "speculator.tokens", arena, error);
+    result = r.result ? r.result : specdec__model_read_short_vocabulary(m, "speculator.tokens", arena, error);
     if (result)
         return result;
     norm = scaled ? SPECDEC__TAKE(arena, float, m->embedding) : NULL;
     for (i = 0; norm && i < m->embedding; i++)
         norm[i] = 0.707106769f;
     m->input_norm = norm;
-    m->layers = m->tied ? specdec__min_int(m->guesses, 2) : m->guesses;
+    m->layers = m->heads_tied ? specdec__min_int(m->head_count, 2) : m->head_count;
     m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
     for (i = 0; i < m->layers; i++)
-        if ((result = specdec__heads_layer(m, i, arena, error)) != SPECDEC_OK)
+        if ((result = specdec__heads_bind_head(m, i, arena, error)) != SPECDEC_OK)
             return result;
     return SPECDEC_OK;
 }
@@ -67,7 +67,7 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
     return i < in_layers ? &m->layer[i / each].matrix[i % each]
            : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
            : rest == 0   ? &m->reads.matrix
-           : rest == 1   ? &m->reads.out
+           : rest == 1   ? &m->reads.next_state
            : rest == 2   ? &m->inputs.matrix
            : rest == 3   ? &m->block.markov_out
            : rest == 4   ? &m->block.hidden
@@ -75,9 +75,9 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 }
 
 /* Returns how many numbers specdec__model_matrix_at takes; *there: how many of these matrices have rows. */
-static int specdec__model_numbers(specdec__model *m, int *there)
+static int specdec__model_count_matrices(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->lacks_output;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -92,7 +92,7 @@ static int specdec__model_numbers(specdec__model *m, int *there)
 typedef struct specdec__repack {
     specdec__model *model;
     specdec__pool *pool;
-    unsigned char *tiles;        /* memory for the tiles of all matrices */
+    unsigned char *tile_memory;  /* memory for the tiles of all matrices */
     specdec__row_bounds *bounds; /* for the output matrix, if it is to lie in planes; else NULL */
     const specdec_hooks *hooks;
 } specdec__repack;
@@ -115,7 +115,7 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
 {
     const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
-    const unsigned char *file = specdec__matrix_at(matrix, t);
+    const unsigned char *file = specdec__matrix_tile_in_file(matrix, t);
     unsigned char block[34 * SPECDEC__QUANT_ROWS];
     uint16_t own[SPECDEC__PLANE_PARTS];
     int b, row, i;
@@ -127,7 +127,7 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
     for (row = 0; row < SPECDEC__QUANT_ROWS; row++) {
         memset(own, 0, sizeof own);
         if (row < rows)
-            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part, own);
+            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part_of_column, own);
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
             bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
     }
@@ -145,17 +145,17 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
     int next, t;
 
     for (; from < end; from = next) {
-        file = specdec__matrix_at(matrix, from);
+        file = specdec__matrix_tile_in_file(matrix, from);
         next = specdec__min_int(end, from + piece);
         for (t = from; t < next; t++)
             if (bounds)
                 specdec__model_repack_planes(matrix, t, bounds, out + specdec__model_planes_at(matrix));
             else
-                specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
+                specdec__quant_interleave(matrix->type, specdec__matrix_tile_in_file(matrix, t), matrix->row_bytes,
                                           specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
         t = next - 1;
         if (is_mapped)
-            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+            specdec__os_give_back(file, (size_t)(specdec__matrix_tile_in_file(matrix, t) - file) +
                                             (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
 }
@@ -163,11 +163,11 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
 /* Whether the output matrix can be screened, and so is to lie in planes: its codes have eight bits, and it has enough
    rows that screening saves time, unless `always`. Logits must not be capped: they may be equal where their products
    are not. */
-static int specdec__model_screens(const specdec__model *m, int always)
+static int specdec__model_can_screen(const specdec__model *m, int always)
 {
     const specdec__matrix *output = &m->output;
 
-    return !m->bare && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
+    return !m->lacks_output && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
            output->rows >= (always ? 1 : SPECDEC__SCREEN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
            m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
@@ -188,10 +188,10 @@ static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bou
     matrix->bounds = bounds;
     matrix->tiles += specdec__model_planes_at(matrix);
     for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
-        for (i = 0, bounds->most[part] = 0; i < stride; i++) {
+        for (i = 0, bounds->largest[part] = 0; i < stride; i++) {
             const float own = specdec__float_from_bf16(bounds->norm[(size_t)part * stride + i]);
 
-            bounds->most[part] = own > bounds->most[part] ? own : bounds->most[part];
+            bounds->largest[part] = own > bounds->largest[part] ? own : bounds->largest[part];
         }
 }
 
@@ -200,9 +200,9 @@ static void specdec__model_repack_worker(void *argument, int thread)
 {
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
-    unsigned char *out = job->tiles;
+    unsigned char *out = job->tile_memory;
     int there, done = 0, i;
-    const int count = specdec__model_numbers(m, &there);
+    const int count = specdec__model_count_matrices(m, &there);
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
@@ -230,10 +230,11 @@ static void specdec__model_repack_worker(void *argument, int thread)
 
 /* Repacks all matrices of a step into tiles, as many bytes as in the file plus padding to 16 rows. screening: 1: the
    output matrix into planes if that saves time; 2: if it is possible; 0: never. Errors: CANCELLED. */
-static specdec_result specdec__model_repack(specdec__model *m, int screening, specdec__arena *arena,
-                                            specdec__pool *pool, const specdec_hooks *hooks, specdec_error *error)
+static specdec_result specdec__model_repack_matrices(specdec__model *m, int screening, specdec__arena *arena,
+                                                     specdec__pool *pool, const specdec_hooks *hooks,
+                                                     specdec_error *error)
 {
-    const int planes = screening && specdec__model_screens(m, screening > 1);
+    const int planes = screening && specdec__model_can_screen(m, screening > 1);
     specdec__row_bounds *bounds = planes ? SPECDEC__TAKE(arena, specdec__row_bounds, 1) : NULL;
     unsigned char *part = planes ? SPECDEC__TAKE(arena, unsigned char, m->output.columns) : NULL;
     uint16_t *norm = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
@@ -241,14 +242,14 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
                             : NULL;
     specdec__repack job;
 
-    job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
-    if (!job.tiles)
+    job.tile_memory = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
+    if (!job.tile_memory)
         return SPECDEC_OK;
-    specdec__os_large_pages(job.tiles, m->tile_bytes);
+    specdec__os_large_pages(job.tile_memory, m->tile_bytes);
     job.bounds = bounds;
     if (bounds) {
         bounds->norm = norm;
-        bounds->part = part;
+        bounds->part_of_column = part;
         specdec__planes_parts(m->output_norm, m->output.columns, part);
     }
     job.model = m;
@@ -290,7 +291,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     if (!file->data)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "%s and its parts are too large to map", source->path);
     m->parts = count;
-    return specdec__parts_bring(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
+    return specdec__parts_load(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
 }
 
 /* Maps the file of a model, or copies it into the arena (source->copy); while the arena only counts, it is mapped in
@@ -305,7 +306,7 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
 
     *file = m->mapped;
     if (SPECDEC__FILES && !result && whole && !specdec__gguf_lay_out(&m->gguf, *file, NULL) &&
-        !specdec__part_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
+        !specdec__part_read_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
         return specdec__model_open_parts(m, source, count, arena, file, error);
     if (!result && source->copy)
         room = (unsigned char *)specdec__arena_reserve(arena, file->size, 1, SPECDEC__CACHE_LINE);
@@ -318,8 +319,8 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
 
 /* Reads the chat template and recognises its format. Of the memory this takes, only the format's texts stay; *beyond:
    where the rest ended. */
-static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, size_t *beyond,
-                                          specdec_error *error)
+static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__arena *arena, size_t *beyond,
+                                                    specdec_error *error)
 {
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
     specdec__chat_found *found;
@@ -347,7 +348,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
 }
 
 /* Returns how many letters a name begins with: 4 for "qwen35moe". */
-static size_t specdec__model_family(specdec__bytes name)
+static size_t specdec__model_family_letters(specdec__bytes name)
 {
     size_t n = 0;
 
@@ -357,9 +358,9 @@ static size_t specdec__model_family(specdec__bytes name)
 }
 
 /* Returns the error for an unknown architecture; its text lists known architectures whose names begin alike. */
-static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error *error)
+static specdec_result specdec__model_refuse_architecture(specdec__bytes name, specdec_error *error)
 {
-    const size_t family = specdec__model_family(name), alike = family < 5 ? family : 5;
+    const size_t family = specdec__model_family_letters(name), alike = family < 5 ? family : 5;
     char near_it[128];
     specdec__writer w = specdec__writer_to(near_it, sizeof near_it);
     size_t i;
@@ -374,13 +375,13 @@ static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error 
         specdec__write_string(&w, known);
     }
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known (%s%s)",
-                         specdec__gguf_cut(name), name.data ? (const char *)name.data : "",
+                         specdec__gguf_shown_bytes(name), name.data ? (const char *)name.data : "",
                          near_it[0] ? "of its family: " : "none of its family is", near_it);
 }
 
 /* Checks the GGUF in `file`, and those of all files of the model. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                           specdec_error *error)
+static specdec_result specdec__model_check_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
+                                                 specdec_error *error)
 {
     int number = 0, count = 1;
     char suffix[32];
@@ -389,10 +390,10 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
 
     if ((result = m->parts > 1 ? specdec__gguf_lay_out(&m->gguf, file, error)
                                : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
-        (result = specdec__part_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
+        (result = specdec__part_read_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
         return result;
     if (m->parts > 1)
-        return specdec__parts_twice(m, error);
+        return specdec__parts_check_duplicates(m, error);
     m->parts = 1;
     m->tensors = (int)m->gguf.tensor_count;
     if (count == 1 || (vocabulary_only && !number))
@@ -403,26 +404,28 @@ static specdec_result specdec__model_files(specdec__model *m, specdec__bytes fil
                          number + 1, count, suffix);
 }
 
-/* How a rank of a cluster chooses its layers: `cut` sets m->first, m->layers and m->bare; m->all has all layers. */
-typedef struct specdec__model_cut {
-    specdec_result (*cut)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
+/* How a rank of a cluster chooses its layers: `choose` sets m->first_layer, m->layers and m->lacks_output;
+   m->all_layers is known. */
+typedef struct specdec__layer_choice {
+    specdec_result (*choose)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
     const specdec_cluster *cluster;
-} specdec__model_cut;
+} specdec__layer_choice;
 
 /* Reads and binds the model in `file`; arguments and errors as for specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                           const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
+                                           const specdec__layer_choice *cut, specdec__arena *arena,
+                                           specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
     size_t i, beyond = 0;
 
-    if ((result = specdec__model_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
+    if ((result = specdec__model_check_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
-            specdec__model_is(m, &specdec__architectures[i]);
+            specdec__model_set_architecture(m, &specdec__architectures[i]);
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
         if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
@@ -434,21 +437,21 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (vocabulary_only) { /* whatever the architecture */
         if ((result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK)
             return result;
-        result = specdec__model_chat(m, arena, &beyond, error);
+        result = specdec__model_recognise_chat(m, arena, &beyond, error);
         specdec__arena_beyond(arena, beyond);
         return result;
     }
     if (!m->architecture)
-        return specdec__model_unknown(name, error);
-    if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_mixing(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_layers(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
+        return specdec__model_refuse_architecture(name, error);
+    if ((result = specdec__model_read_sizes(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_read_mixing(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_read_facts(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_check_layers(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_refuse_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__model_chat(m, arena, &beyond, error)) != SPECDEC_OK)
+        (result = specdec__model_recognise_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;
-    if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
+    if (SPECDEC__PIPE && cut && (result = cut->choose(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_bind(m, arena, error);
     specdec__arena_beyond(arena, beyond);
@@ -459,7 +462,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
    tensors in the arena, and the caller releases it with specdec__model_deinit. vocabulary_only: 1: without weights.
    cut: NULL: all layers. Errors: ARGUMENT, FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
-                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
+                                          const specdec__layer_choice *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file;

@@ -83,7 +83,8 @@ static specdec_result specdec__part_path(const char *path, int i, int count, cha
 
 /* Reads how many parts a model has (1: it is in one file), and the number of this part, counted from 0. Errors:
    FORMAT. */
-static specdec_result specdec__part_number(const specdec__gguf *part, int *number, int *count, specdec_error *error)
+static specdec_result specdec__part_read_number(const specdec__gguf *part, int *number, int *count,
+                                                specdec_error *error)
 {
     int64_t no = 0, files = 1;
     specdec_result result = specdec__gguf_get_integer(part, "split.count", 0, 0, 65535, &files, error);
@@ -108,7 +109,7 @@ static specdec_result specdec__part_check(specdec__model *m, const char *path, i
         return result;
     result = specdec__gguf_open(&part, file, error);
     if (!result)
-        result = specdec__part_number(&part, &number, &files, error);
+        result = specdec__part_read_number(&part, &number, &files, error);
     if (!result && (number != i || files != count))
         result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "part %d of %d, by its keys; by its name, %d of %d",
                                number + 1, files, i + 1, count);
@@ -124,7 +125,7 @@ static specdec_result specdec__part_check(specdec__model *m, const char *path, i
 }
 
 /* Refuses a tensor that two parts have; each part was checked alone before. Errors: FORMAT. */
-static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__model *m, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const specdec__model *m, specdec_error *error)
 {
     const unsigned char *origin = m->gguf.file.data;
     specdec__gguf_order order;
@@ -138,18 +139,18 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
         part = m->gguf;
         i = 0;
         do
-            specdec__gguf_sort(&part, origin, SPECDEC__GGUF_NAMES, number, at, &order);
+            specdec__gguf_sort(&part, origin, SPECDEC__GGUF_BY_NAME, number, at, &order);
         while (specdec__part_next(m, i++, &part));
         for (i = 0; i < order.count; i++) {
             specdec_result result = at && number == order.number[i]
-                                        ? specdec__gguf_check_twice(SPECDEC__GGUF_NAMES, origin + at,
-                                                                    origin + order.at[i], error)
+                                        ? specdec__gguf_check_duplicate(SPECDEC__GGUF_BY_NAME, origin + at,
+                                                                        origin + order.record[i], error)
                                         : SPECDEC_OK;
 
             if (result)
                 return result;
             number = order.number[i];
-            at = order.at[i];
+            at = order.record[i];
         }
     } while (order.count == SPECDEC__GGUF_SORTED);
     return SPECDEC_OK;
@@ -157,8 +158,8 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
 
 /* Maps the parts of a model one behind the other at `room`, or, with mapped = 0, reads them into this memory. Errors:
    FILE, FORMAT. */
-static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room,
-                                                             int mapped, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, const char *path, unsigned char *room,
+                                                            int mapped, specdec_error *error)
 {
     char name[SPECDEC__PART_PATH];
     specdec__gguf part;

@@ -17,7 +17,7 @@ SPECDEC__FOR_SIZE
 static float specdec__model_query_scale(const specdec__model *m, const specdec__shape *shape)
 {
     const specdec__latent *latent = &m->latent_attention;
-    const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
+    const int wide = m->all_layers == m->trait[SPECDEC__WIDE_QUERIES];
     float scale = m->fact[SPECDEC__QUERY_SCALE];
 
     if (m->trait[SPECDEC__UNSCALED] && !(scale > 0))
@@ -40,9 +40,9 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
 }
 
 /* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
-static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
-                                          specdec__gguf_tensor *out,
-                                          int *found, specdec_error *error)
+static specdec_result specdec__model_find_required(const specdec__model *m, const char *name, int required,
+                                                   specdec__gguf_tensor *out,
+                                                   int *found, specdec_error *error)
 {
     *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
@@ -64,7 +64,7 @@ static specdec_result specdec__model_fail_type(const char *name, uint32_t type, 
 
 /* Replaces the ending of a tensor name, as "X.weight" by "X.scale". Returns 0 if the name has another ending, or `out`
    is too small. */
-static int specdec__model_renamed(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
+static int specdec__model_replace_ending(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
 {
     specdec__writer w = specdec__writer_to(out, size);
     const size_t end = strlen(from);
@@ -89,10 +89,11 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
     int i;
 
     out->scales = NULL;
-    if (m->trait[SPECDEC__BOTH] && specdec__model_renamed(weight, router, "", scale, sizeof scale))
+    if (m->trait[SPECDEC__DENSE_BESIDE_EXPERTS] && specdec__model_replace_ending(weight, router, "", scale,
+                                                                                 sizeof scale))
         return SPECDEC_OK; /* "X.scale" is the weight of a norm */
     out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
-    if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
+    if (!specdec__model_replace_ending(weight, ".weight", ".scale", scale, sizeof scale) ||
         !specdec__model_find_tensor(m, scale, &t))
         return SPECDEC_OK;
     if (t.type != SPECDEC__TYPE_F32 || t.shape[0] != (uint64_t)count || t.shape[1] != 1 || t.shape[2] != 1 ||
@@ -117,7 +118,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
                                               specdec__matrix *out, int *found, specdec_error *error)
 {
     specdec__gguf_tensor t;
-    specdec_result result = specdec__model_find(m, name, required, &t, found, error);
+    specdec_result result = specdec__model_find_required(m, name, required, &t, found, error);
 
     if (result || !*found)
         return result;
@@ -142,7 +143,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->tiles = NULL;
     out->bounds = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
-    out->run = out->apart = 0;
+    out->run_tiles = out->run_stride = 0;
     return specdec__model_scales(m, name, count, out, error);
 }
 
@@ -165,7 +166,7 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     const specdec__quant_type *type;
     float *values;
     int found;
-    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_find_required(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -209,15 +210,15 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
 
 /* Copies a vector of exactly `size` values that the file has as a matrix with rows of `row` values; turned: 1: column
    by column. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_folded(const specdec__model *m, const char *name, int size, int row, int turned,
-                                            int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+static specdec_result specdec__model_folded_vector(const specdec__model *m, const char *name, int size, int row,
+                                                   int turned, int required, specdec__arena *arena, const float **out,
+                                                   specdec_error *error)
 {
     const specdec__quant_type *type;
     specdec__gguf_tensor t;
     float *values, one;
     int found, i, to;
-    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_find_required(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -267,9 +268,9 @@ SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
     return matrix->row_bytes * SPECDEC__QUANT_ROWS;
 }
 /* Returns the address of tile t of a matrix in the file. */
-SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *matrix, int t)
+SPECDEC__INLINE const unsigned char *specdec__matrix_tile_in_file(const specdec__matrix *matrix, int t)
 {
-    const int place = matrix->run ? t / matrix->run * matrix->apart + t % matrix->run : t;
+    const int place = matrix->run_tiles ? t / matrix->run_tiles * matrix->run_stride + t % matrix->run_tiles : t;
 
     return matrix->file + (size_t)place * specdec__matrix_tile_bytes(matrix);
 }
@@ -297,14 +298,14 @@ static void specdec__model_count_weights(specdec__model *m, const specdec__matri
 }
 
 /* The tensor that holds a matrix or vector of a layer: a tensor of its own, or a fused one. */
-typedef struct specdec__holder {
+typedef struct specdec__tensor_holder {
     const char *suffix;
-    int all, first; /* rows of the tensor; the first of them that is this matrix's or vector's own */
-} specdec__holder;
+    int rows, first_row; /* rows of the tensor; the first of them that is this matrix's or vector's own */
+} specdec__tensor_holder;
 
 /* Returns the tensor name, without "blk.N.", of matrix i (vectors = 0) or vector i (vectors = 1) of a layer, where it
    has a tensor of its own. size: the layer's dimensions. */
-static const char *specdec__model_own(const specdec__model *m, int vectors, int i, const int *size)
+static const char *specdec__model_own_suffix(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
         return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
@@ -315,66 +316,68 @@ static const char *specdec__model_own(const specdec__model *m, int vectors, int 
 }
 
 /* Returns the rows of matrix i, or the size of vector i, in a layer of these dimensions. */
-static int specdec__model_rows(int vectors, int i, const int *size)
+static int specdec__model_tensor_rows(int vectors, int i, const int *size)
 {
     return size[vectors ? specdec__vector_table[i].size : specdec__matrix_table[i].rows];
 }
 
 /* Whether a layer of these dimensions has a matrix i, or vector i, at all. */
-static int specdec__model_takes(int vectors, int i, const int *size)
+static int specdec__model_has_dimensions(int vectors, int i, const int *size)
 {
-    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
-           (size[SPECDEC__DIM_OWN] || !SPECDEC__HAS_BIT(specdec__of_keys[vectors], i));
+    return specdec__model_tensor_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
+           (size[SPECDEC__DIM_OWN_KEYS] || !SPECDEC__HAS_BIT(specdec__key_tensors[vectors], i));
 }
 
 /* Whether the file has a tensor of a layer with this suffix; *rows: its rows, or its size if it is a vector. */
-static int specdec__model_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
+static int specdec__model_file_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
 {
     specdec__gguf_tensor t;
     char name[64];
     int found;
 
     specdec__model_tensor_name(name, sizeof name, layer, suffix);
-    specdec__model_find(m, name, 0, &t, &found, NULL);
+    specdec__model_find_required(m, name, 0, &t, &found, NULL);
     *rows = found ? t.shape[vectors ? 0 : 1] : 0;
     return found;
 }
 
 /* Whether the file has a fused tensor of a layer, with `all` rows, instead of one for each matrix. */
-static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
-                                const int *size)
+static int specdec__model_has_fused(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
+                                    const int *size)
 {
     const char *suffix = vectors ? f->bias : f->weight;
     uint64_t rows;
 
     return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
-           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix, size), vectors,
-                               &rows) &&
-           specdec__model_has(m, layer, suffix, vectors, &rows) && (!f->sized || rows == (uint64_t)all);
+           !specdec__model_file_has(m, layer, specdec__model_own_suffix(m, vectors, vectors ? f->vector : f->matrix,
+                                                                        size), vectors,
+                                    &rows) &&
+           specdec__model_file_has(m, layer, suffix, vectors, &rows) && (!f->shares_name || rows == (uint64_t)all);
 }
 
 /* Finds the tensor that holds matrix i, or vector i, of a layer: one of its own, or a fused one. */
-static specdec__holder specdec__model_holder(const specdec__model *m, int layer, int vectors, int i, const int *size)
+static specdec__tensor_holder specdec__model_find_holder(const specdec__model *m, int layer, int vectors, int i,
+                                                         const int *size)
 {
-    specdec__holder own;
+    specdec__tensor_holder own;
     size_t k;
     int j;
 
-    own.suffix = specdec__model_own(m, vectors, i, size);
-    own.all = specdec__model_rows(vectors, i, size);
-    own.first = 0;
+    own.suffix = specdec__model_own_suffix(m, vectors, i, size);
+    own.rows = specdec__model_tensor_rows(vectors, i, size);
+    own.first_row = 0;
     for (k = 0; k < SPECDEC__COUNT(specdec__fused_table); k++) {
         const specdec__fused *f = &specdec__fused_table[k];
         const int from = vectors ? f->vector : f->matrix, to = from + f->count;
-        specdec__holder fused = {vectors ? f->bias : f->weight, 0, 0};
+        specdec__tensor_holder fused = {vectors ? f->bias : f->weight, 0, 0};
 
         if (i < from || i >= to)
             continue;
         for (j = from; j < to; j++) {
-            fused.first += j < i ? specdec__model_rows(vectors, j, size) : 0;
-            fused.all += specdec__model_rows(vectors, j, size);
+            fused.first_row += j < i ? specdec__model_tensor_rows(vectors, j, size) : 0;
+            fused.rows += specdec__model_tensor_rows(vectors, j, size);
         }
-        if (specdec__model_fuses(m, layer, f, vectors, fused.all, size))
+        if (specdec__model_has_fused(m, layer, f, vectors, fused.rows, size))
             return fused;
     }
     return own;
@@ -382,8 +385,8 @@ static specdec__holder specdec__model_holder(const specdec__model *m, int layer,
 
 /* Binds the matrices of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const specdec__shape *shape,
-                                                    const int *size, specdec__layer *layer, specdec_error *error)
+static specdec_result specdec__model_bind_matrices(specdec__model *m, int index, const specdec__shape *shape,
+                                                   const int *size, specdec__layer *layer, specdec_error *error)
 {
     specdec__matrix counted;
     char name[64];
@@ -392,16 +395,16 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     for (i = 0; i < SPECDEC__MATRICES; i++) {
         const int each = specdec__matrix_table[i].each;
         const int parts = each == SPECDEC__EACH_HEAD ? shape->heads : each ? shape->experts : 1;
-        const int rows = specdec__model_rows(0, i, size);
+        const int rows = specdec__model_tensor_rows(0, i, size);
         specdec__matrix *matrix = layer ? &layer->matrix[i] : &counted;
-        specdec__holder holder;
+        specdec__tensor_holder holder;
         specdec_result result;
 
-        if (!specdec__model_takes(0, i, size))
+        if (!specdec__model_has_dimensions(0, i, size))
             continue;
-        holder = specdec__model_holder(m, index, 0, i, size);
+        holder = specdec__model_find_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],
+        result = specdec__model_matrices(m, name, parts, holder.rows, size[specdec__matrix_table[i].columns],
                                          i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix, &found, error);
         if (result)
             return result;
@@ -411,13 +414,13 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         if (!found)
             continue;
         matrix->rows = rows * parts;
-        matrix->file += (size_t)holder.first * matrix->row_bytes;
-        if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
-            matrix->run = rows / SPECDEC__QUANT_ROWS;
-            matrix->scale_tiles = matrix->scales ? matrix->run : 0;
-            matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
+        matrix->file += (size_t)holder.first_row * matrix->row_bytes;
+        if (parts > 1 && rows < holder.rows) { /* rows of experts are multiples of 16 */
+            matrix->run_tiles = rows / SPECDEC__QUANT_ROWS;
+            matrix->scale_tiles = matrix->scales ? matrix->run_tiles : 0;
+            matrix->run_stride = holder.rows / SPECDEC__QUANT_ROWS;
         }
-        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen : parts));
+        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen_experts : parts));
     }
     return SPECDEC_OK;
 }
