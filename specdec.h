@@ -14996,13 +14996,13 @@ typedef specdec_gguf_tensor specdec__gguf_tensor;
 
 /* A read position in a file, which only moves forward. bad: 1 for good after the first read beyond the end. */
 typedef struct specdec__cursor {
-    const unsigned char *data;
-    size_t size, at;
-    int is_bad;
+    const unsigned char *data; /* the file */
+    size_t size, at;           /* bytes of the file; offset of the next byte */
+    int is_bad;                /* 1: a read went beyond the end */
 } specdec__cursor;
 
 /* Returns a cursor at the beginning of `size` bytes. */
-static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t size)
+static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_t size)
 {
     specdec__cursor c;
 
@@ -15168,9 +15168,9 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
 }
 
 /* Finds a metadata value by its key in a checked file. Returns 1 when found. */
-static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
+static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = gguf->pairs_at;
@@ -15188,8 +15188,8 @@ static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specde
 
 /* Returns the error that the value of a key has another type than expected. kind, wanted: the type expected, such as
    "an array of " and "u32". */
-static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind, const char *wanted,
-                                               const specdec__gguf_value *value, specdec_error *error)
+static specdec_result specdec__gguf_refuse_type(const char *key, const char *kind, const char *wanted,
+                                                const specdec__gguf_value *value, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be %s%s, the file has %s%s", key, kind, wanted,
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
@@ -15197,7 +15197,7 @@ static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind
 
 /* Reads an integer of a GGUF type at an address; one that is too large for int64_t becomes INT64_MAX. Returns 0 if the
    type is not an integer type. */
-static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
+static int specdec__gguf_read_integer(uint32_t type, const unsigned char *at, int64_t *out)
 {
     uint64_t wide;
 
@@ -15227,11 +15227,12 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     size_t size, i;
     int64_t value;
 
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     size = specdec__gguf_type_size[v.type];
-    if ((v.is_array && (!copies || v.count != (uint64_t)copies)) || !specdec__gguf_integer(v.type, v.items, &value))
-        return specdec__gguf_wrong_type(key, "an ", "integer", &v, error);
+    if ((v.is_array && (!copies || v.count != (uint64_t)copies)) ||
+        !specdec__gguf_read_integer(v.type, v.items, &value))
+        return specdec__gguf_refuse_type(key, "an ", "integer", &v, error);
     for (i = 1; v.is_array && i < (size_t)copies; i++)
         if (memcmp(v.items, v.items + i * size, size) != 0)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s differs from layer to layer", key);
@@ -15248,10 +15249,10 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
     specdec__gguf_value v;
     float value;
 
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_F32)
-        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+        return specdec__gguf_refuse_type(key, "", "f32", &v, error);
     value = specdec__load_f32(v.items);
     if (!(value - value == 0))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not finite", key);
@@ -15268,10 +15269,10 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 
     out->data = NULL;
     out->size = 0;
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_STRING)
-        return specdec__gguf_wrong_type(key, "a ", "string", &v, error);
+        return specdec__gguf_refuse_type(key, "a ", "string", &v, error);
     out->data = v.items;
     out->size = v.bytes;
     return SPECDEC_OK;
@@ -15283,10 +15284,10 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__ggu
                                                               specdec__gguf_value *out, specdec_error *error)
 {
     memset(out, 0, sizeof *out);
-    if (!specdec__gguf_find(gguf, key, out))
+    if (!specdec__gguf_find_value(gguf, key, out))
         return SPECDEC_OK;
     if (!out->is_array || out->type != type)
-        return specdec__gguf_wrong_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
+        return specdec__gguf_refuse_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
     return SPECDEC_OK;
 }
 
@@ -15352,13 +15353,13 @@ static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specd
    is no memory for all records: each walk over the file gives the next 64. */
 #define SPECDEC__GGUF_SORTED 64
 typedef struct specdec__gguf_order {
-    uint64_t number[SPECDEC__GGUF_SORTED];
-    size_t record[SPECDEC__GGUF_SORTED]; /* offsets of the records */
-    int count;
+    uint64_t number[SPECDEC__GGUF_SORTED]; /* (count) numbers that records are sorted by, rising */
+    size_t record[SPECDEC__GGUF_SORTED];   /* offsets of the records */
+    int count;                             /* records in the order, at most 64 */
 } specdec__gguf_order;
 
 /* Whether a record with number a at offset a_at comes before one with number b at offset b_at. */
-SPECDEC__INLINE int specdec__gguf_before(uint64_t a, size_t a_at, uint64_t b, size_t b_at)
+SPECDEC__INLINE int specdec__gguf_comes_before(uint64_t a, size_t a_at, uint64_t b, size_t b_at)
 {
     return a < b || (a == b && a_at < b_at);
 }
@@ -15368,10 +15369,10 @@ static void specdec__gguf_order_insert(specdec__gguf_order *order, uint64_t numb
 {
     int i = order->count, last = SPECDEC__GGUF_SORTED - 1;
 
-    if (i > last && !specdec__gguf_before(number, at, order->number[last], order->record[last]))
+    if (i > last && !specdec__gguf_comes_before(number, at, order->number[last], order->record[last]))
         return;
     for (i = specdec__min_int(i, last);
-         i > 0 && specdec__gguf_before(number, at, order->number[i - 1], order->record[i - 1]); i--) {
+         i > 0 && specdec__gguf_comes_before(number, at, order->number[i - 1], order->record[i - 1]); i--) {
         order->number[i] = order->number[i - 1];
         order->record[i] = order->record[i - 1];
     }
@@ -15391,7 +15392,7 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
 {
     const size_t from = (size_t)(gguf->file.data - origin);
     const uint64_t count = by == SPECDEC__GGUF_BY_KEY ? gguf->pair_count : gguf->tensor_count;
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
@@ -15401,7 +15402,7 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
         const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.at - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
 
-        if (specdec__gguf_before(number, at, own, record))
+        if (specdec__gguf_comes_before(number, at, own, record))
             specdec__gguf_order_insert(order, own, record);
     }
 }
@@ -15439,7 +15440,7 @@ static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t 
                                               uint64_t next_offset, specdec_error *error)
 {
     const specdec__bytes next_name = specdec__gguf_record_name(gguf->file.data + next);
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
 
@@ -15498,7 +15499,7 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
 
 /* Finds the sections of a GGUF file in memory and checks each record alone. Errors: FORMAT, UNSUPPORTED (version,
    big-endian). */
-static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
+static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
     specdec__cursor c;
     specdec_result result;
@@ -15507,7 +15508,7 @@ static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes 
 
     memset(gguf, 0, sizeof *gguf);
     gguf->file = file;
-    c = specdec__cursor_over(file.data, file.size);
+    c = specdec__cursor_at_start(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
     c.at = 4;
@@ -15544,8 +15545,8 @@ static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes 
    be trusted. Errors: FORMAT, UNSUPPORTED. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
-    specdec_result result = specdec__gguf_lay_out(gguf, file, error);
-    specdec__cursor c = specdec__cursor_over(file.data, file.size);
+    specdec_result result = specdec__gguf_find_sections(gguf, file, error);
+    specdec__cursor c = specdec__cursor_at_start(file.data, file.size);
     int by;
 
     c.at = gguf->tensors_at;
@@ -15557,9 +15558,9 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
 }
 
 /* Returns the bytes of a checked file up to the end of its last tensor. */
-static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
+static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     size_t extent = gguf->data_at < gguf->file.size ? gguf->data_at : gguf->file.size;
     specdec__gguf_tensor tensor;
     uint64_t i;
@@ -15579,7 +15580,7 @@ static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
                                                      specdec__gguf_tensor *out)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = gguf->tensors_at;
@@ -17667,7 +17668,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
 /* The token with this id, by a walk over the texts before it: before there are indexes. */
 static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
 
     while (id--)
         specdec__cursor_string(&c);
@@ -17818,8 +17819,8 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     uint32_t i;
 
     result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC_GGUF_F32, &source->scores, error);
-    if (!result && !(specdec__gguf_find(gguf, "tokenizer.ggml.token_type", &source->types) && source->types.is_array &&
-                     source->types.type == SPECDEC_GGUF_U32))
+    if (!result && !(specdec__gguf_find_value(gguf, "tokenizer.ggml.token_type", &source->types) &&
+                     source->types.is_array && source->types.type == SPECDEC_GGUF_U32))
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC_GGUF_I32, &source->types, error);
     if (!result)
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &source->merges, error);
@@ -17877,7 +17878,7 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
    depend on. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
@@ -17885,7 +17886,7 @@ static void specdec__vocab_survey(specdec__vocab *v)
 
         v->has |= row ? row->has : 0;
     }
-    c = specdec__cursor_over(v->texts, v->texts_size);
+    c = specdec__cursor_at_start(v->texts, v->texts_size);
     v->cuts_at_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
@@ -17932,7 +17933,7 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
    hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
     memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
@@ -18012,7 +18013,7 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
    wins. Returns 0 when hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
+    specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
     uint32_t rank;
 
     for (rank = 0; rank < v->merge_count; rank++) {
@@ -25882,7 +25883,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
 /* The first token of a format that a vocabulary, which may not be indexed yet, has not; NULL: it has them all. */
 static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     int missing = 0, i;
     uint32_t id;
 
@@ -26963,7 +26964,7 @@ static int specdec__conversation_names(specdec__bytes text, const char *mark)
 /* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
 static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     size_t k;
     uint32_t id;
 
@@ -34580,9 +34581,9 @@ enum {
 
 /* What differs between the kinds of recurrent layers. */
 typedef struct specdec__mixing_kind {
-    const char *name;
-    int delta_rule; /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
-    int silu;     /* 1: SiLU is applied to the output of the convolution */
+    const char *name; /* the name of the kind */
+    int delta_rule;   /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
+    int silu;         /* 1: SiLU is applied to the output of the convolution */
 } specdec__mixing_kind;
 
 static const specdec__mixing_kind specdec__mixing_kinds[SPECDEC__MIXINGS] = {
@@ -34640,12 +34641,12 @@ typedef struct specdec__row_bounds {
 
 /* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
 typedef struct specdec__matrix {
-    const specdec__quant_type *type;
-    int rows, columns;
+    const specdec__quant_type *type; /* how weights are quantised */
+    int rows, columns;          /* size of the matrix */
     const unsigned char *file;  /* (rows, row_bytes) its rows, as they lie in the file */
     const unsigned char *tiles; /* (rows / 16, 16 * row_bytes) repacked into tiles; NULL: tiles are made from the file
                                    in each step */
-    size_t row_bytes;
+    size_t row_bytes;           /* bytes of a row in the file */
     int run_tiles, run_stride;  /* where one tensor holds two matrices of every expert: tiles of one matrix that are
                                    contiguous in the file, and tiles from the first of them to those of the next expert;
                                    0: all tiles are contiguous */
@@ -34719,13 +34720,14 @@ typedef struct specdec__shape {
 
 /* A layer: its sizes and tensors. */
 typedef struct specdec__layer {
-    specdec__shape shape;
+    specdec__shape shape;                  /* sizes of the layer */
     int index;                             /* number among the layers on this rank */
     int state;                             /* number among the recurrent layers on this rank; -1: the layer is not
                                               recurrent */
     float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
-    specdec__matrix matrix[SPECDEC__MATRICES];
+    specdec__matrix matrix[SPECDEC__MATRICES]; /* weight matrices, by SPECDEC__Q, ...; without rows: the layer has
+                                                  none */
     float activation[4];                   /* parameters of xIELU, if that is the activation: see >>kernel/kernel */
     float sparsity;                        /* a gate counts as its excess over the gates' mean + this * standard
                                               deviation (Gemma 3n); 0: gates are not sparse */
@@ -34807,8 +34809,8 @@ enum {
 
 /* One trait of an architecture and its value. */
 typedef struct specdec__trait {
-    unsigned char trait;
-    int value;
+    unsigned char trait; /* SPECDEC__NEOX, ... */
+    int value;           /* the trait's value */
 } specdec__trait;
 
 /* Values of traits that a row of the table does not name; all other traits are 0. */
@@ -34818,8 +34820,8 @@ static const specdec__trait specdec__default_traits[] = {{SPECDEC__PERIOD, 1}, {
 
 /* A row of the table of architectures. */
 typedef struct specdec__architecture {
-    const char *name; /* general.architecture in files */
-    specdec__trait traits[SPECDEC__MOST_TRAITS];
+    const char *name;                            /* general.architecture in files */
+    specdec__trait traits[SPECDEC__MOST_TRAITS]; /* ends with SPECDEC__NO_TRAIT */
 } specdec__architecture;
 
 /* RoPE's variants (the trait ROPE_VARIANT): none; no RoPE if rope.scaling.finetuned is 0; never any RoPE; queries grow
@@ -35011,7 +35013,7 @@ static int specdec__architecture_trait(const specdec__architecture *a, int trait
    the last token in table) + bias), plus the state read if `residual`; its logits are output * state. In names of
    tensors # stands for "." and the head's number, or for nothing where all heads share the tensor. */
 typedef struct specdec__heads_kind {
-    const char *name;
+    const char *name;                                 /* general.architecture in files */
     int chained, residual, activation;                /* 1: heads are chained; 1: the state read is added; the
                                                          activation: SPECDEC__SILU, ... */
     const char *output, *input, *table, *norm, *bias; /* names of tensors; NULL: none */
@@ -35086,7 +35088,7 @@ typedef struct specdec__block_model {
 typedef struct specdec__inputs {
     int width;              /* of e[l]; 0: the model has none */
     specdec__matrix token_table; /* (vocabulary, layers * width) rows are looked up in the file */
-    specdec__matrix matrix; /* (layers * width, embedding) */
+    specdec__matrix matrix; /* (layers * width, embedding) projects x0 to all layers' embeddings */
     const float *norm;      /* (width) weights */
 } specdec__inputs;
 
@@ -35127,7 +35129,7 @@ typedef struct specdec_model {
                                                 NULL: none */
     const int32_t *ids;                      /* (id_count) token id of each row of logits (a short vocabulary); NULL:
                                                 row i is token i */
-    int id_count;
+    int id_count;                            /* rows of logits of a short vocabulary; 0: rows are all tokens */
     int layers, embedding, context, vocab_size; /* layers on this rank; width of the residual stream; context_length;
                                                    tokens */
     int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer on this rank; head_dim: of keys and
@@ -35158,8 +35160,8 @@ typedef struct specdec_model {
     int attention_interval;                  /* without this list: the last of every attention_interval layers has
                                                 attention */
     specdec__gguf_value alternates;          /* which layers are alternate ones: see specdec__model_read_alternates */
-    float fact[SPECDEC__FACTS];              /* by SPECDEC__EMBEDDING_SCALE, ...; a query scale of 0: see
-                                                specdec__layer */
+    float fact[SPECDEC__FACTS];              /* scales and soft caps, by SPECDEC__EMBEDDING_SCALE, ...; a query scale of
+                                                0: see specdec__model_query_scale */
     float query_growth;                      /* queries at p times the original context are multiplied by 1 +
                                                 query_growth * log(1 + floor(p)) */
     float epsilon, rope_base;                /* of norms; of RoPE */
@@ -35167,15 +35169,15 @@ typedef struct specdec_model {
     double *rope_frequency[SPECDEC__ROPES];  /* (rope_dim / 2) radians a position for each pair; NULL: no layer has this
                                                 RoPE */
     int rope_original;                       /* original context: longer contexts take SPECDEC__ROPE_LONG */
-    specdec__layer *layer;                   /* (layers) */
+    specdec__layer *layer;                   /* (layers) the layers on this rank */
     specdec__matrix token_embedding, output; /* without a type in models that read states: those of the target are
                                                 used */
     const float *output_norm;                /* (embedding) weights of the final norm */
-    specdec__reads reads;
-    specdec__block_model block;
-    specdec__inputs inputs;
-    specdec__streams streams;
-    specdec__latent latent_attention;
+    specdec__reads reads;                    /* how the model reads hidden states of a target */
+    specdec__block_model block;              /* of models that draft a block in one pass */
+    specdec__inputs inputs;                  /* embeddings for layers */
+    specdec__streams streams;                /* several residual streams */
+    specdec__latent latent_attention;        /* sizes of latent attention */
     float query_factor;                      /* factor of the query scales of all layers */
     int sharing_layers;                      /* layers at the end that read keys of earlier layers */
     const float *ones;                       /* (head_dim, padded) weights 1 of norms that have none in the file; NULL:
@@ -35183,8 +35185,8 @@ typedef struct specdec_model {
     size_t weight_bytes;                     /* bytes of all matrix rows that a token reads */
     size_t tile_bytes;                       /* bytes of all matrices, repacked into tiles with rows padded to 16 */
     uint64_t weight_products;                /* multiply-adds of a token */
-    specdec__vocab vocab;
-    specdec__bytes chat_template;
+    specdec__vocab vocab;                    /* the tokens and the tokenizer */
+    specdec__bytes chat_template;            /* tokenizer.chat_template of the file; data NULL: none */
     const specdec__chat *chat;               /* the chat format that the template was recognised as; NULL: no
                                                 template */
     specdec__gguf gguf;                      /* the file; the first one of a model in several files */
@@ -35228,8 +35230,8 @@ enum { SPECDEC__ONE_MATRIX, SPECDEC__EACH_EXPERT, SPECDEC__EACH_HEAD };
 
 /* The matrices of a layer: names of their tensors, also in a shared expert; dimensions; SPECDEC__ONE_MATRIX, ... */
 static const struct {
-    const char *suffix, *shared;
-    unsigned char rows, columns, each;
+    const char *suffix, *shared;       /* of "blk.N.": the tensor's name; its name in a shared expert */
+    unsigned char rows, columns, each; /* SPECDEC__DIM_...; SPECDEC__ONE_MATRIX, ... */
 } specdec__matrix_table[SPECDEC__MATRICES] = {
     {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ, 0},
     {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ, 0},
@@ -35303,8 +35305,8 @@ enum { SPECDEC__OPTIONAL, SPECDEC__REQUIRED, SPECDEC__IF_NAMED };
 /* The vectors of a layer: names of their tensors, dimension, SPECDEC__OPTIONAL, ..., and each = 1: one for each expert,
    one behind the other. */
 static const struct {
-    const char *suffix;
-    unsigned char size, wanted, each;
+    const char *suffix;               /* behind "blk.N.": the tensor's name */
+    unsigned char size, wanted, each; /* SPECDEC__DIM_...; SPECDEC__OPTIONAL, ...; 1: one for each expert */
 } specdec__vector_table[SPECDEC__VECTORS] = {
     {"attn_norm.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__REQUIRED, 0},
     {"ffn_norm.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__REQUIRED, 0},
@@ -35357,7 +35359,7 @@ static const unsigned specdec__key_tensors[2] = {
     SPECDEC__BIT(SPECDEC__K_NORM) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS)};
 
 /* Returns general.architecture of a model. */
-static const char *specdec__model_name(const specdec__model *m)
+static const char *specdec__model_architecture_name(const specdec__model *m)
 {
     return m->architecture ? m->architecture->name : m->speculator->name;
 }
@@ -35424,11 +35426,11 @@ SPECDEC__FOR_SIZE
 /* Returns the bytes that a part takes in memory, a multiple of the page size. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
-    return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
+    return specdec__size_add(specdec__gguf_used_bytes(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
 }
 
 /* Moves *part from part i of a model, counted from 0, to the next one. Returns 0 if there is none. */
-static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *part)
+static int specdec__part_move_to_next(const specdec__model *m, int i, specdec__gguf *part)
 {
     specdec__bytes file;
 
@@ -35436,7 +35438,7 @@ static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *par
         return 0;
     file.data = part->file.data + specdec__part_bytes(part);
     file.size = SIZE_MAX / 2; /* it was checked where it could be measured */
-    return !specdec__gguf_lay_out(part, file, NULL);
+    return !specdec__gguf_find_sections(part, file, NULL);
 }
 
 /* Finds a tensor by name in all parts of a model. Returns 1 when found. */
@@ -35448,13 +35450,13 @@ static int specdec__model_find_tensor(const specdec__model *m, const char *name,
     if (found || m->parts < 2)
         return found;
     part = m->gguf;
-    for (i = 0; !found && specdec__part_next(m, i, &part); i++)
+    for (i = 0; !found && specdec__part_move_to_next(m, i, &part); i++)
         found = specdec__gguf_find_tensor(&part, name, out);
     return found;
 }
 
 /* Writes the end of a part's name, such as "-00002-of-00003.gguf". */
-static void specdec__part_suffix(specdec__writer *w, int number, int count)
+static void specdec__part_write_suffix(specdec__writer *w, int number, int count)
 {
     char text[] = "-00000-of-00000.gguf";
     int i;
@@ -35468,14 +35470,14 @@ static void specdec__part_suffix(specdec__writer *w, int number, int count)
 
 /* Writes the path of part i, counted from 0, of a model whose first part has this path. Errors: FORMAT (the path lacks
    the ending of a first part), UNSUPPORTED (too long). */
-static specdec_result specdec__part_path(const char *path, int i, int count, char *out, specdec_error *error)
+static specdec_result specdec__part_write_path(const char *path, int i, int count, char *out, specdec_error *error)
 {
     const size_t length = strlen(path);
     char first[32];
     specdec__writer w = specdec__writer_to(first, sizeof first);
     size_t stem;
 
-    specdec__part_suffix(&w, 1, count);
+    specdec__part_write_suffix(&w, 1, count);
     stem = length > strlen(first) ? length - strlen(first) : 0;
     if (!stem || strcmp(path + stem, first) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the first of %d parts: its name has to end in %s, so that "
@@ -35485,7 +35487,7 @@ static specdec_result specdec__part_path(const char *path, int i, int count, cha
                              SPECDEC__PART_PATH - 1);
     w = specdec__writer_to(out, SPECDEC__PART_PATH);
     specdec__write_bytes(&w, path, stem);
-    specdec__part_suffix(&w, i + 1, count);
+    specdec__part_write_suffix(&w, i + 1, count);
     return SPECDEC_OK;
 }
 
@@ -35505,8 +35507,8 @@ static specdec_result specdec__part_read_number(const specdec__gguf *part, int *
 }
 
 /* Checks part i of a model alone, and adds its tensors and bytes to the model's. Errors: FILE, FORMAT, UNSUPPORTED. */
-static specdec_result specdec__part_check(specdec__model *m, const char *path, int i, int count, size_t *bytes,
-                                          specdec_error *error)
+static specdec_result specdec__part_check_file(specdec__model *m, const char *path, int i, int count, size_t *bytes,
+                                               specdec_error *error)
 {
     specdec__bytes file = {NULL, 0};
     int number = 0, files = 1;
@@ -35548,7 +35550,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const sp
         i = 0;
         do
             specdec__gguf_sort(&part, origin, SPECDEC__GGUF_BY_NAME, number, at, &order);
-        while (specdec__part_next(m, i++, &part));
+        while (specdec__part_move_to_next(m, i++, &part));
         for (i = 0; i < order.count; i++) {
             specdec_result result = at && number == order.number[i]
                                         ? specdec__gguf_check_duplicate(SPECDEC__GGUF_BY_NAME, origin + at,
@@ -35579,12 +35581,12 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
     for (i = 0; i < m->parts; i++) {
         size_t size, padded;
 
-        (void)specdec__part_path(path, i, m->parts, name, NULL);
+        (void)specdec__part_write_path(path, i, m->parts, name, NULL);
         file.data = NULL;
         if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
             return result;
-        result = specdec__gguf_lay_out(&part, file, error); /* as it was found before */
-        size = result ? 0 : specdec__gguf_extent(&part);
+        result = specdec__gguf_find_sections(&part, file, error); /* as it was found before */
+        size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
         specdec__os_unmap(&file);
         if (!result && padded > m->part_bytes - (size_t)(at - room))
@@ -35608,11 +35610,11 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Writes a metadata key, such as "llama" + ".block_count", to a buffer and returns the buffer. */
-static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
+static const char *specdec__model_write_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
     specdec__writer w = specdec__writer_to(buffer, size);
 
-    specdec__write_string(&w, specdec__model_name(model));
+    specdec__write_string(&w, specdec__model_architecture_name(model));
     specdec__write_string(&w, suffix);
     return buffer;
 }
@@ -35620,13 +35622,13 @@ static const char *specdec__model_key(const specdec__model *model, const char *s
 /* Reads metadata keys of a model one after the other. After the first failure, which is in `result`, no more keys are
    read. */
 typedef struct specdec__model_reader {
-    const specdec__model *model;
-    specdec_error *error;
-    specdec_result result;
+    const specdec__model *model; /* the model whose file is read */
+    specdec_error *error;        /* filled in by the first failure */
+    specdec_result result;       /* SPECDEC_OK, or the first failure */
 } specdec__model_reader;
 
 /* Returns a reader of a model's metadata keys. */
-static specdec__model_reader specdec__model_read_keys(const specdec__model *model, specdec_error *error)
+static specdec__model_reader specdec__model_start_reading(const specdec__model *model, specdec_error *error)
 {
     specdec__model_reader reader;
 
@@ -35644,7 +35646,8 @@ static int specdec__model_read_count(specdec__model_reader *r, const char *suffi
     int64_t value = fallback;
 
     if (!r->result)
-        r->result = specdec__gguf_get_integer(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
+        r->result = specdec__gguf_get_integer(&r->model->gguf,
+                                              specdec__model_write_key(r->model, suffix, key, sizeof key),
                                               r->model->layers + r->model->nextn, low, high, &value, r->error);
     if (!r->result && value < 0)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
@@ -35657,8 +35660,9 @@ static float specdec__model_read_float(specdec__model_reader *r, const char *suf
     char key[96];
 
     if (!r->result)
-        r->result = specdec__gguf_get_float(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
-                                            &fallback, r->error);
+        r->result = specdec__gguf_get_float(&r->model->gguf,
+                                            specdec__model_write_key(r->model, suffix, key, sizeof key), &fallback,
+                                            r->error);
     return fallback;
 }
 
@@ -35668,8 +35672,8 @@ static float specdec__model_required_float(specdec__model_reader *r, const char 
     specdec__gguf_value unused;
     char key[96];
 
-    specdec__model_key(r->model, suffix, key, sizeof key);
-    if (!r->result && !specdec__gguf_find(&r->model->gguf, key, &unused))
+    specdec__model_write_key(r->model, suffix, key, sizeof key);
+    if (!r->result && !specdec__gguf_find_value(&r->model->gguf, key, &unused))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     return specdec__model_read_float(r, suffix, 1);
 }
@@ -35695,10 +35699,10 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
     char key[96];
     uint64_t i;
 
-    specdec__model_key(m, specdec__list_table[list].suffix, key, sizeof key);
+    specdec__model_write_key(m, specdec__list_table[list].suffix, key, sizeof key);
     if (r->result)
         return;
-    if (!specdec__gguf_find(&m->gguf, key, v)) {
+    if (!specdec__gguf_find_value(&m->gguf, key, v)) {
         if (needed)
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
         return;
@@ -35707,8 +35711,8 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
                                   (unsigned long long)v->count, m->layers + m->nextn);
     for (i = 0; !r->result && i < (v->is_array ? v->count : 1); i++)
-        if (!specdec__gguf_integer(v->type, v->items + (size_t)i * specdec__gguf_type_size[v->type], &value))
-            r->result = specdec__gguf_wrong_type(key, "an ", "integer", v, r->error);
+        if (!specdec__gguf_read_integer(v->type, v->items + (size_t)i * specdec__gguf_type_size[v->type], &value))
+            r->result = specdec__gguf_refuse_type(key, "an ", "integer", v, r->error);
         else if (value < low || value > specdec__list_table[list].high)
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
@@ -35720,8 +35724,9 @@ static int specdec__model_layer_size(const specdec__model *m, int list, int inde
     int64_t value = fallback;
 
     if (v->items)
-        specdec__gguf_integer(v->type, v->items + (v->is_array ? (size_t)index * specdec__gguf_type_size[v->type] : 0),
-                              &value);
+        specdec__gguf_read_integer(v->type, v->items + (v->is_array ? (size_t)index * specdec__gguf_type_size[v->type]
+                                                        : 0),
+                                   &value);
     return (int)value;
 }
 
@@ -35763,7 +35768,7 @@ static void specdec__model_read_router(specdec__model_reader *r, specdec__model 
 /* Reads the sizes of a mixture of experts. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_read_experts(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
 
     m->experts = specdec__model_read_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
@@ -35829,7 +35834,7 @@ static void specdec__model_read_block(specdec__model_reader *r, specdec__model *
 static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i;
 
     m->layers = specdec__model_read_count(&r, ".block_count", 1, 1 << 20, -1);
@@ -35875,10 +35880,10 @@ static specdec_result specdec__model_read_activation(const specdec__model *m, in
     int i;
 
     for (i = 0; i < 4; i++) {
-        if (!specdec__gguf_find(&m->gguf, keys[i], &v))
+        if (!specdec__gguf_find_value(&m->gguf, keys[i], &v))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
         if (v.type != SPECDEC_GGUF_F32)
-            return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
+            return specdec__gguf_refuse_type(keys[i], "", "f32", &v, error);
         if (v.is_array && v.count != (uint64_t)(m->all_layers + m->nextn))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
                                  (unsigned long long)v.count, m->all_layers + m->nextn);
@@ -35901,12 +35906,12 @@ static specdec_result specdec__model_read_sparsity(const specdec__model *m, int 
     specdec__gguf_value v;
     char key[96];
 
-    specdec__model_key(m, ".activation_sparsity_scale", key, sizeof key);
+    specdec__model_write_key(m, ".activation_sparsity_scale", key, sizeof key);
     *sparsity = index < m->trait[SPECDEC__SPARSE] ? 1.64485363f : 0; /* 95 of 100 values of a normal distribution */
-    if (!specdec__gguf_find(&m->gguf, key, &v))
+    if (!specdec__gguf_find_value(&m->gguf, key, &v))
         return SPECDEC_OK;
     if (v.type != SPECDEC_GGUF_F32)
-        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+        return specdec__gguf_refuse_type(key, "", "f32", &v, error);
     if (v.is_array && v.count != (uint64_t)blocks)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
                              (unsigned long long)v.count, blocks);
@@ -35924,14 +35929,14 @@ static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_
     int64_t value;
     char key[96];
 
-    specdec__model_key(m, ".attention.sliding_window_pattern", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &m->alternates))
+    specdec__model_write_key(m, ".attention.sliding_window_pattern", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->alternates))
         return SPECDEC_OK;
     if (m->alternates.is_array && m->alternates.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
                              (unsigned long long)m->alternates.count, m->layers + m->nextn);
-    if (!specdec__gguf_integer(m->alternates.type, m->alternates.items, &value))
-        return specdec__gguf_wrong_type(key, "an ", "integer", &m->alternates, error);
+    if (!specdec__gguf_read_integer(m->alternates.type, m->alternates.items, &value))
+        return specdec__gguf_refuse_type(key, "an ", "integer", &m->alternates, error);
     return m->alternates.is_array || value >= 0
                ? SPECDEC_OK
                : specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
@@ -35945,8 +35950,8 @@ static int specdec__model_layer_alternates(const specdec__model *m, int index)
 
     if (!p->items)
         return (int)(m->trait[SPECDEC__ALTERNATES] >> index % m->trait[SPECDEC__PERIOD] & 1);
-    specdec__gguf_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
-                          &value);
+    specdec__gguf_read_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
+                               &value);
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
@@ -35966,27 +35971,27 @@ static int specdec__model_layer_is_recurrent(const specdec__model *m, int index,
                (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_WITHOUT_ATTENTION || (!s->feed_forward && !s->experts));
     if (!list->items)
         return (index + 1) % m->attention_interval != 0;
-    specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
+    specdec__gguf_read_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
     return value != 0;
 }
 
 /* Reads which layers are recurrent: a list, or an interval of layers with attention. Errors: FORMAT. */
 static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int64_t value;
     char key[96];
 
-    specdec__model_key(m, ".attention.recurrent_layers", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &m->recurrent)) {
+    specdec__model_write_key(m, ".attention.recurrent_layers", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->recurrent)) {
         m->attention_interval = specdec__model_read_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
         return r.result;
     }
     if (!m->recurrent.is_array || m->recurrent.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is no list of %d layers", key, m->layers + m->nextn);
-    return specdec__gguf_integer(m->recurrent.type, m->recurrent.items, &value)
+    return specdec__gguf_read_integer(m->recurrent.type, m->recurrent.items, &value)
                ? SPECDEC_OK
-               : specdec__gguf_wrong_type(key, "an ", "integer", &m->recurrent, error);
+               : specdec__gguf_refuse_type(key, "an ", "integer", &m->recurrent, error);
 }
 
 /* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: channels of queries and keys. Errors:
@@ -36014,7 +36019,7 @@ static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int 
 static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__mixing *x = &m->mixing;
     int inner, wide;
 
@@ -36179,7 +36184,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
 /* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_layers(specdec__model *m, specdec_error *error)
 {
-    specdec_result result;
+    specdec_result result; /* SPECDEC_OK, or the first failure */
     int i, any = 0;
 
     for (i = m->first_layer; i < m->first_layer + m->layers; i++) {
@@ -36187,7 +36192,7 @@ static specdec_result specdec__model_check_layers(specdec__model *m, specdec_err
 
         if (!s.shared && !m->list[SPECDEC__LIST_FF].items)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s.feed_forward_length is missing",
-                                 specdec__model_name(m));
+                                 specdec__model_architecture_name(m));
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
         if (!s.kv_heads)
             continue;
@@ -36219,15 +36224,15 @@ static specdec_result specdec__model_refuse_demands(const specdec__model *m, spe
     const struct { const char *suffix; int done; } key[] = {
         {".attention.causal", 1}, {".attention.key_length_swa", m->head_dim},
         {".attention.value_length_swa", m->head_dim}, {".rope.dimension_count_swa", m->rope_dim[SPECDEC__ROPE]}};
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i;
 
     for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
         const int asked = specdec__model_read_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
-            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)", specdec__model_name(m),
-                                 key[i].suffix, asked, key[i].done);
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)",
+                                 specdec__model_architecture_name(m), key[i].suffix, asked, key[i].done);
     }
     return r.result;
 }
@@ -36236,7 +36241,7 @@ static specdec_result specdec__model_refuse_demands(const specdec__model *m, spe
    file counts as absent. Errors: FORMAT. */
 static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i, window = m->trait[SPECDEC__WINDOW_KEYS];
 
     for (i = 0; i < SPECDEC__FACTS; i++) {
@@ -36301,9 +36306,9 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
 }
 
 /* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
-static specdec_result specdec__model_find_required(const specdec__model *m, const char *name, int required,
-                                                   specdec__gguf_tensor *out,
-                                                   int *found, specdec_error *error)
+static specdec_result specdec__model_look_up_tensor(const specdec__model *m, const char *name, int required,
+                                                    specdec__gguf_tensor *out,
+                                                    int *found, specdec_error *error)
 {
     *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
@@ -36312,7 +36317,7 @@ static specdec_result specdec__model_find_required(const specdec__model *m, cons
 }
 
 /* Returns the error for a tensor of a type that cannot be read. */
-static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
+static specdec_result specdec__model_refuse_type(const char *name, uint32_t type, specdec_error *error)
 {
     const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
 
@@ -36340,8 +36345,8 @@ static int specdec__model_replace_ending(specdec__bytes name, const char *from, 
 
 /* Binds the factors of `count` matrices in one tensor, if the file has them: "X.scale" beside "X.weight" (NVFP4).
    Errors: FORMAT. */
-static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
-                                            specdec_error *error)
+static specdec_result specdec__model_bind_scales(const specdec__model *m, const char *name, int count,
+                                                 specdec__matrix *out, specdec_error *error)
 {
     static const char router[] = ".ffn_gate_inp.weight";
     specdec__bytes weight = {(const unsigned char *)name, strlen(name)};
@@ -36374,18 +36379,18 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
 
 /* Binds `count` matrices of exactly (rows, columns) in one tensor, as one matrix; *found: 1 if an optional tensor is
    there. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_matrices(const specdec__model *m, const char *name, int count, int rows,
-                                              int columns, int required,
-                                              specdec__matrix *out, int *found, specdec_error *error)
+static specdec_result specdec__model_bind_joined_matrices(const specdec__model *m, const char *name, int count,
+                                                          int rows, int columns, int required,
+                                                          specdec__matrix *out, int *found, specdec_error *error)
 {
     specdec__gguf_tensor t;
-    specdec_result result = specdec__model_find_required(m, name, required, &t, found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, found, error);
 
     if (result || !*found)
         return result;
     out->type = specdec__quant_find(t.type);
     if (!out->type)
-        return specdec__model_fail_type(name, t.type, error);
+        return specdec__model_refuse_type(name, t.type, error);
     if (specdec__quant_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
@@ -36405,29 +36410,29 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->bounds = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
     out->run_tiles = out->run_stride = 0;
-    return specdec__model_scales(m, name, count, out, error);
+    return specdec__model_bind_scales(m, name, count, out, error);
 }
 
 /* Binds a matrix of exactly (rows, columns); *found: 1 if an optional tensor is there. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
-                                            int required,
-                                            specdec__matrix *out, int *found, specdec_error *error)
+static specdec_result specdec__model_bind_matrix(const specdec__model *m, const char *name, int rows, int columns,
+                                                 int required,
+                                                 specdec__matrix *out, int *found, specdec_error *error)
 {
-    return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
+    return specdec__model_bind_joined_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
 /* Copies values [first, first + size) of a vector of exactly `all` values into the arena, padded with zeros to a
    multiple of 16; with vectors > 1, all values of so many vectors. *out stays NULL if an optional tensor is missing.
    Values are not checked. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_values(const specdec__model *m, const char *name, int all, int first, int size,
-                                            int vectors, int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+static specdec_result specdec__model_copy_values(const specdec__model *m, const char *name, int all, int first,
+                                                 int size, int vectors, int required, specdec__arena *arena,
+                                                 const float **out, specdec_error *error)
 {
     specdec__gguf_tensor t;
     const specdec__quant_type *type;
     float *values;
     int found;
-    specdec_result result = specdec__model_find_required(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -36449,14 +36454,14 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* Copies values as specdec__model_values does, and checks that their magnitude is at most 1e16. Errors: FORMAT,
+/* Copies values as specdec__model_copy_values does, and checks that their magnitude is at most 1e16. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
-                                           int vectors, int required, specdec__arena *arena, const float **out,
-                                           specdec_error *error)
+static specdec_result specdec__model_copy_checked_values(const specdec__model *m, const char *name, int all, int first,
+                                                         int size, int vectors, int required, specdec__arena *arena,
+                                                         const float **out, specdec_error *error)
 {
     const float *values = NULL;
-    specdec_result result = specdec__model_values(m, name, all, first, size, vectors, required, arena,
+    specdec_result result = specdec__model_copy_values(m, name, all, first, size, vectors, required, arena,
                                                    &values, error);
     int i;
 
@@ -36471,15 +36476,15 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
 
 /* Copies a vector of exactly `size` values that the file has as a matrix with rows of `row` values; turned: 1: column
    by column. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_folded_vector(const specdec__model *m, const char *name, int size, int row,
-                                                   int turned, int required, specdec__arena *arena, const float **out,
-                                                   specdec_error *error)
+static specdec_result specdec__model_copy_folded_vector(const specdec__model *m, const char *name, int size, int row,
+                                                        int turned, int required, specdec__arena *arena,
+                                                        const float **out, specdec_error *error)
 {
     const specdec__quant_type *type;
     specdec__gguf_tensor t;
     float *values, one;
     int found, i, to;
-    specdec_result result = specdec__model_find_required(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -36504,12 +36509,12 @@ static specdec_result specdec__model_folded_vector(const specdec__model *m, cons
     return SPECDEC_OK;
 }
 
-/* Copies a vector of exactly `size` values and checks them as specdec__model_slice does. */
-static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
-                                            specdec__arena *arena,
-                                            const float **out, specdec_error *error)
+/* Copies a vector of exactly `size` values and checks them as specdec__model_copy_checked_values does. */
+static specdec_result specdec__model_copy_vector(const specdec__model *m, const char *name, int size, int required,
+                                                 specdec__arena *arena,
+                                                 const float **out, specdec_error *error)
 {
-    return specdec__model_slice(m, name, size, 0, size, 1, required, arena, out, error);
+    return specdec__model_copy_checked_values(m, name, size, 0, size, 1, required, arena, out, error);
 }
 
 /* Writes the name of a layer's tensor: "blk.", the number of the layer, ".", the suffix. */
@@ -36560,7 +36565,7 @@ static void specdec__model_count_weights(specdec__model *m, const specdec__matri
 
 /* The tensor that holds a matrix or vector of a layer: a tensor of its own, or a fused one. */
 typedef struct specdec__tensor_holder {
-    const char *suffix;
+    const char *suffix;  /* the tensor's name behind "blk.N." */
     int rows, first_row; /* rows of the tensor; the first of them that is this matrix's or vector's own */
 } specdec__tensor_holder;
 
@@ -36583,21 +36588,22 @@ static int specdec__model_tensor_rows(int vectors, int i, const int *size)
 }
 
 /* Whether a layer of these dimensions has a matrix i, or vector i, at all. */
-static int specdec__model_has_dimensions(int vectors, int i, const int *size)
+static int specdec__model_dimensions_have_tensor(int vectors, int i, const int *size)
 {
     return specdec__model_tensor_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
            (size[SPECDEC__DIM_OWN_KEYS] || !SPECDEC__HAS_BIT(specdec__key_tensors[vectors], i));
 }
 
 /* Whether the file has a tensor of a layer with this suffix; *rows: its rows, or its size if it is a vector. */
-static int specdec__model_file_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
+static int specdec__model_file_has_tensor(const specdec__model *m, int layer, const char *suffix, int vectors,
+                                          uint64_t *rows)
 {
     specdec__gguf_tensor t;
     char name[64];
     int found;
 
     specdec__model_tensor_name(name, sizeof name, layer, suffix);
-    specdec__model_find_required(m, name, 0, &t, &found, NULL);
+    specdec__model_look_up_tensor(m, name, 0, &t, &found, NULL);
     *rows = found ? t.shape[vectors ? 0 : 1] : 0;
     return found;
 }
@@ -36610,10 +36616,11 @@ static int specdec__model_has_fused(const specdec__model *m, int layer, const sp
     uint64_t rows;
 
     return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
-           !specdec__model_file_has(m, layer, specdec__model_own_suffix(m, vectors, vectors ? f->vector : f->matrix,
-                                                                        size), vectors,
-                                    &rows) &&
-           specdec__model_file_has(m, layer, suffix, vectors, &rows) && (!f->shares_name || rows == (uint64_t)all);
+           !specdec__model_file_has_tensor(m, layer, specdec__model_own_suffix(m, vectors,
+                                                                               vectors ? f->vector : f->matrix, size),
+                                           vectors, &rows) &&
+           specdec__model_file_has_tensor(m, layer, suffix, vectors,
+                                          &rows) && (!f->shares_name || rows == (uint64_t)all);
 }
 
 /* Finds the tensor that holds matrix i, or vector i, of a layer: one of its own, or a fused one. */
@@ -36661,12 +36668,14 @@ static specdec_result specdec__model_bind_matrices(specdec__model *m, int index,
         specdec__tensor_holder holder;
         specdec_result result;
 
-        if (!specdec__model_has_dimensions(0, i, size))
+        if (!specdec__model_dimensions_have_tensor(0, i, size))
             continue;
         holder = specdec__model_find_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_matrices(m, name, parts, holder.rows, size[specdec__matrix_table[i].columns],
-                                         i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix, &found, error);
+        result = specdec__model_bind_joined_matrices(m, name, parts, holder.rows,
+                                                     size[specdec__matrix_table[i].columns],
+                                                     i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix,
+                                                     &found, error);
         if (result)
             return result;
         if (!found && size[SPECDEC__DIM_K] != size[SPECDEC__DIM_V])
@@ -36800,10 +36809,10 @@ static specdec_result specdec__model_bind_vector(const specdec__model *m, const 
 
     for (k = 0; k < SPECDEC__COUNT(specdec__folded_table); k++)
         if (specdec__folded_table[k].vector == i)
-            return specdec__model_folded_vector(m, name, own, size[specdec__folded_table[k].row],
-                                                specdec__folded_table[k].turned, required, arena, out, error);
-    return specdec__model_slice(m, name, holder->rows, holder->first_row, own,
-                                specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
+            return specdec__model_copy_folded_vector(m, name, own, size[specdec__folded_table[k].row],
+                                                     specdec__folded_table[k].turned, required, arena, out, error);
+    return specdec__model_copy_checked_values(m, name, holder->rows, holder->first_row, own,
+                                              specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
 /* Binds the vectors of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
@@ -36823,7 +36832,7 @@ static specdec_result specdec__model_bind_vectors(specdec__model *m, int index, 
         const float *counted;
 
         if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
-            !specdec__model_has_dimensions(1, i, size))
+            !specdec__model_dimensions_have_tensor(1, i, size))
             continue;
         holder = specdec__model_find_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
@@ -36915,12 +36924,12 @@ static specdec_result specdec__model_read_rope_scaling(specdec__model *m, specde
 {
     float alpha; /* NTK: the base grows so that the longest wave becomes alpha times as long */
     const int tempered = m->trait[SPECDEC__ROPE_VARIANT] == SPECDEC__ROPE_QUERIES_GROW;
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     char key[96];
     specdec__bytes kind;
 
-    r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
-                                        error);
+    r.result = specdec__gguf_get_string(&m->gguf, specdec__model_write_key(m, ".rope.scaling.type", key, sizeof key),
+                                        &kind, error);
     m->rope_base = specdec__model_read_rope_base(&r);
     alpha = specdec__model_read_float(&r, ".rope.scaling.alpha", 0);
     rope->factor = specdec__model_read_float(&r, ".rope.scale_linear", 0);
@@ -36962,9 +36971,9 @@ static specdec_result specdec__model_read_rope_scaling(specdec__model *m, specde
 
 /* Computes the radians a position of one RoPE for every pair: base ^ (-2i / dim), divided by `divisor` and by the
    factors in a tensor, if any (Llama 3, LongRoPE). Errors: FORMAT. */
-static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor,
-                                                 const char *factors_name,
-                                                 specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__model_compute_frequencies(specdec__model *m, int which, float base, float divisor,
+                                                         const char *factors_name,
+                                                         specdec__arena *arena, specdec_error *error)
 {
     const float *factors = NULL;
     const int dim = m->rope_dim[which];
@@ -36973,7 +36982,7 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
     specdec_result r = SPECDEC_OK;
 
     if (factors_name)
-        r = specdec__model_values(m, factors_name, dim / 2, 0, dim / 2, 1, 0, arena, &factors, error);
+        r = specdec__model_copy_values(m, factors_name, dim / 2, 0, dim / 2, 1, 0, arena, &factors, error);
     m->rope_scale[which] = 1;
     m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, dim / 2);
     for (i = 0; !r && frequency && i < dim / 2; i++) {
@@ -37003,7 +37012,7 @@ static specdec_result specdec__model_init_ropes(specdec__model *m, specdec__aren
     float other = given;
     specdec__gguf_tensor unused;
     specdec__rope_scaling rope;
-    specdec__model_reader reader = specdec__model_read_keys(m, error);
+    specdec__model_reader reader = specdec__model_start_reading(m, error);
     specdec_result r = specdec__model_read_rope_scaling(m, &rope, error);
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
@@ -37014,10 +37023,10 @@ static specdec_result specdec__model_init_ropes(specdec__model *m, specdec__aren
     const float base = still ? 0 : m->rope_base;
 
     if (r ||
-        (r = specdec__model_frequencies(m, SPECDEC__ROPE, base, rope.divisor, factors[has_long > 0], arena,
-                                        error)) != SPECDEC_OK ||
-        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, base, rope.divisor, longer, arena,
-                                                     error)) != SPECDEC_OK))
+        (r = specdec__model_compute_frequencies(m, SPECDEC__ROPE, base, rope.divisor, factors[has_long > 0], arena,
+                                                error)) != SPECDEC_OK ||
+        (has_long && (r = specdec__model_compute_frequencies(m, SPECDEC__ROPE_LONG, base, rope.divisor, longer, arena,
+                                                             error)) != SPECDEC_OK))
         return r;
     m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = still ? 1 : rope.attention_factor;
     if (rope.yarn && !still) {
@@ -37049,10 +37058,10 @@ static specdec_result specdec__model_init_ropes(specdec__model *m, specdec__aren
     if (other > 0 && !(given > 0) && other != m->rope_base)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
-                             specdec__model_name(m));
+                             specdec__model_architecture_name(m));
     other = m->trait[SPECDEC__BASE_OF_REGULAR] ? given : other;
     if (m->trait[SPECDEC__ALTERNATE_BASE])
-        r = specdec__model_frequencies(m, SPECDEC__ROPE_ALTERNATE, other, 1, NULL, arena, error);
+        r = specdec__model_compute_frequencies(m, SPECDEC__ROPE_ALTERNATE, other, 1, NULL, arena, error);
     m->rope_scale[SPECDEC__ROPE_ALTERNATE] =
         other > 0 && m->trait[SPECDEC__ALTERNATE_BASE] != 1 ? rope.attention_factor : 1;
     return r;
@@ -37065,7 +37074,7 @@ static specdec_result specdec__model_read_short_vocabulary(specdec__model *m, co
     specdec__gguf_tensor t;
     int32_t *ids;
     int found, width, i;
-    specdec_result result = specdec__model_find_required(m, name, 0, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, 0, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -37098,8 +37107,8 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     char key[96];
     uint64_t i;
 
-    specdec__model_key(m, ".target_layers", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &list))
+    specdec__model_write_key(m, ".target_layers", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &list))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     if (!list.is_array || (list.type != SPECDEC_GGUF_I32 && list.type != SPECDEC_GGUF_U32) || !list.count ||
         list.count > SPECDEC__MAX_READS)
@@ -37116,9 +37125,9 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
 }
 
 /* Finds a tensor whose name contains a word, and copies the name. Returns 1 when found. */
-static int specdec__model_find_word(const specdec__model *m, const char *word, char *name, size_t size)
+static int specdec__model_find_tensor_with_word(const specdec__model *m, const char *word, char *name, size_t size)
 {
-    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    specdec__cursor c = specdec__cursor_at_start(m->gguf.file.data, m->gguf.file.size);
     const size_t length = strlen(word);
     uint64_t i;
     size_t k;
@@ -37141,15 +37150,15 @@ static int specdec__model_find_word(const specdec__model *m, const char *word, c
    one by one. Errors: FORMAT. */
 static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
     specdec__gguf_tensor t, order;
     char centroids[96], name[96];
     int32_t *ids;
     int i, found, wide;
 
-    if (!specdec__model_find_word(m, "centroid", centroids, sizeof centroids) ||
-        !specdec__model_find_word(m, "ordering", name, sizeof name) ||
+    if (!specdec__model_find_tensor_with_word(m, "centroid", centroids, sizeof centroids) ||
+        !specdec__model_find_tensor_with_word(m, "ordering", name, sizeof name) ||
         !specdec__model_find_tensor(m, centroids, &t) || !specdec__model_find_tensor(m, name, &order))
         return SPECDEC_OK;
     wide = order.type == SPECDEC__TYPE_I64 ? 8 : 4;
@@ -37161,8 +37170,8 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
     reads->centroids = (int)t.shape[1];
     reads->nearest_centroids = specdec__model_read_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
                                                          specdec__min_int(32, reads->centroids));
-    if (r.result || (r.result = specdec__model_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
-                                                      &found, error)) != SPECDEC_OK)
+    if (r.result || (r.result = specdec__model_bind_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
+                                                           &found, error)) != SPECDEC_OK)
         return r.result;
     ids = SPECDEC__TAKE(arena, int32_t, m->vocab_size);
     for (i = 0; i < m->vocab_size; i++) {
@@ -37181,7 +37190,7 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
 /* Binds the two projections of an assistant: see specdec__reads. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
     specdec_result result;
     int found;
@@ -37190,11 +37199,11 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
     reads->width = specdec__model_read_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
     if (r.result)
         return r.result;
-    result = specdec__model_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
-                                   &reads->matrix, &found, error);
+    result = specdec__model_bind_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
+                                        &reads->matrix, &found, error);
     if (!result)
-        result = specdec__model_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1,
-                                       &reads->next_state, &found, error);
+        result = specdec__model_bind_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1,
+                                            &reads->next_state, &found, error);
     if (result)
         return result;
     specdec__model_count_weights(m, &reads->matrix);
@@ -37203,22 +37212,22 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
 }
 
 /* Binds a matrix of (rows, columns), or if the file has that shape, of (other, columns). */
-static specdec_result specdec__model_matrix_of_either(specdec__model *m, const char *name, int rows, int other,
-                                                      int columns, specdec__matrix *out, specdec_error *error)
+static specdec_result specdec__model_bind_matrix_of_either(specdec__model *m, const char *name, int rows, int other,
+                                                           int columns, specdec__matrix *out, specdec_error *error)
 {
     specdec__gguf_tensor t;
     int found;
 
     if (specdec__model_find_tensor(m, name, &t) && t.shape[1] == (uint64_t)other)
         rows = other;
-    return specdec__model_matrix(m, name, rows, columns, 1, out, &found, error);
+    return specdec__model_bind_matrix(m, name, rows, columns, 1, out, &found, error);
 }
 
 /* Binds the tensors of DSpark, if the file has them: see specdec__block_model. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, specdec__arena *arena,
                                                  specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     const int trust = specdec__model_read_count(&r, ".has_confidence_head", 0, 1, 0);
     const float *bias = NULL;
     specdec__block_model *b = &m->block;
@@ -37228,13 +37237,13 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
     if (r.result || !specdec__model_find_tensor(m, "markov_w1.weight", &t))
         return r.result;
     rank = t.shape[0] < SPECDEC__MAX_DIMENSION / 2 ? (int)t.shape[0] : 0;
-    if ((r.result = specdec__model_matrix_of_either(m, "markov_w1.weight", m->vocab_size, rows, rank, &b->markov_in,
-                                                    error)) ||
-        (r.result = specdec__model_matrix_of_either(m, "markov_w2.weight", rows, m->vocab_size, rank, &b->markov_out,
-                                                    error)) ||
-        (trust && (r.result = specdec__model_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1, &b->confidence,
-                                                    &found, error))) ||
-        (trust && (r.result = specdec__model_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
+    if ((r.result = specdec__model_bind_matrix_of_either(m, "markov_w1.weight", m->vocab_size, rows, rank,
+                                                         &b->markov_in, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either(m, "markov_w2.weight", rows, m->vocab_size, rank,
+                                                         &b->markov_out, error)) ||
+        (trust && (r.result = specdec__model_bind_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1,
+                                                         &b->confidence, &found, error))) ||
+        (trust && (r.result = specdec__model_copy_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
         return r.result;
     b->confidence_bias = bias ? *bias : 0;
     specdec__model_count_weights(m, &b->markov_out);
@@ -37244,7 +37253,7 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
 /* Binds the tensors of a model that drafts blocks, besides its layers. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     const int rows = m->id_count ? m->id_count : m->vocab_size;
     specdec__block_model *b = &m->block;
     int found, rank;
@@ -37258,12 +37267,12 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
         return specdec__model_bind_markov(m, rows, arena, error);
     rank = specdec__model_read_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
     if (r.result ||
-        (r.result = specdec__model_matrix_of_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank,
-                                                    &b->predecessor, error)) ||
-        (r.result = specdec__model_matrix_of_either(m, "selector_successor.weight", m->vocab_size, rows, rank,
-                                                    &b->successor, error)) ||
-        (r.result = specdec__model_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
-                                          error)))
+        (r.result = specdec__model_bind_matrix_of_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank,
+                                                         &b->predecessor, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either(m, "selector_successor.weight", m->vocab_size, rows, rank,
+                                                         &b->successor, error)) ||
+        (r.result = specdec__model_bind_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
+                                               error)))
         return r.result;
     specdec__model_count_weights(m, &b->hidden);
     return SPECDEC_OK;
@@ -37273,7 +37282,7 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
    UNSUPPORTED. */
 static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
     specdec_result result;
     int found, normed;
@@ -37289,14 +37298,15 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
                              reads->width);
-    if (r.result || (result = specdec__model_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
-                                                    &reads->matrix, &found, error)) != SPECDEC_OK)
+    if (r.result || (result = specdec__model_bind_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
+                                                         &reads->matrix, &found, error)) != SPECDEC_OK)
         return r.result ? r.result : result;
     specdec__model_count_weights(m, &reads->matrix);
     if (m->block.size)
-        return specdec__model_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->matrix_norm, error);
-    return normed ? specdec__model_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
-                                          &reads->states_norm, error)
+        return specdec__model_copy_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->matrix_norm,
+                                          error);
+    return normed ? specdec__model_copy_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
+                                               &reads->states_norm, error)
                   : SPECDEC_OK;
 }
 
@@ -37310,13 +37320,13 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
 
     if (!inputs->width)
         return SPECDEC_OK;
-    if ((r = specdec__model_matrix(m, "per_layer_token_embd.weight", m->vocab_size, all, 1, &inputs->token_table,
-                                   &found, error)) != SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
-                                   error)) != SPECDEC_OK)
+    if ((r = specdec__model_bind_matrix(m, "per_layer_token_embd.weight", m->vocab_size, all, 1, &inputs->token_table,
+                                        &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
+                                        error)) != SPECDEC_OK)
         return r;
     specdec__model_count_weights(m, &inputs->matrix);
-    return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
+    return specdec__model_copy_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
 /* Binds the matrices of AltUp, from x to the other streams and back. The file has one tensor for each direction, with
@@ -37331,7 +37341,8 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
 
     for (k = 0; k < 2 && others > 0 && !result; k++) {
         memset(&all, 0, sizeof all);
-        result = specdec__model_matrices(m, names[k], others, m->embedding, m->embedding, 1, &all, &found, error);
+        result = specdec__model_bind_joined_matrices(m, names[k], others, m->embedding, m->embedding, 1, &all, &found,
+                                                     error);
         if (!result && all.scales)
             result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has scales of its own", names[k]);
         all.rows = m->embedding;
@@ -37400,7 +37411,7 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own_suffix(m, vectors, i, size)) &&
-                specdec__model_has_dimensions(vectors, i, size) &&
+                specdec__model_dimensions_have_tensor(vectors, i, size) &&
                 (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
                                SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i)) &&
                               !SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i))))
@@ -37477,7 +37488,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
 static specdec_result specdec__model_refuse_unread_in_part(const specdec__model *m, const specdec__gguf *part,
                                                            specdec_error *error)
 {
-    specdec__cursor c = specdec__cursor_over(part->file.data, part->file.size);
+    specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
     uint64_t i;
 
     c.at = part->tensors_at;
@@ -37486,7 +37497,8 @@ static specdec_result specdec__model_refuse_unread_in_part(const specdec__model 
 
         if (!specdec__model_reads_tensor(m, name))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %.*s is not read of %s models",
-                                 specdec__gguf_shown_bytes(name), (const char *)name.data, specdec__model_name(m));
+                                 specdec__gguf_shown_bytes(name), (const char *)name.data,
+                                 specdec__model_architecture_name(m));
     }
     return SPECDEC_OK;
 }
@@ -37502,7 +37514,7 @@ static specdec_result specdec__model_refuse_unread_tensors(const specdec__model 
         return SPECDEC_OK;
     do
         result = specdec__model_refuse_unread_in_part(m, &part, error);
-    while (!result && specdec__part_next(m, i++, &part));
+    while (!result && specdec__part_move_to_next(m, i++, &part));
     return result;
 }
 
@@ -37526,14 +37538,14 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
-                                   &found, error)) != SPECDEC_OK ||
-        (r = specdec__model_vector(m, specdec__model_final_norm_name(m), m->embedding, 1, arena, &m->output_norm,
-                                   error)) !=
+        (r = specdec__model_bind_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows,
+                                        &m->token_embedding, &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_copy_vector(m, specdec__model_final_norm_name(m), m->embedding, 1, arena, &m->output_norm,
+                                        error)) !=
             SPECDEC_OK ||
         (r = specdec__model_read_short_vocabulary(m, "d2t", arena, error)) != SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
-                                   m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
+                                        m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
         (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_refuse_unread_tensors(m, error)) != SPECDEC_OK)
         return r;
@@ -37560,7 +37572,7 @@ SPECDEC__FOR_SIZE
 
 /* Writes the name of a head's tensor: # in the pattern becomes "." and the head's number, or nothing with head < 0,
    where heads share the tensor. */
-static const char *specdec__heads_name(const char *pattern, int head, char *name, size_t size)
+static const char *specdec__heads_tensor_name(const char *pattern, int head, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
     char one[2] = {0, 0};
@@ -37592,26 +37604,26 @@ static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec
     if (layer)
         memset(layer, 0, sizeof *layer);
     to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
-    r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
-                              i && k->chained ? inner : m->embedding, 1, to, &found, error);
+    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->input, i, name, sizeof name), inner,
+                                   i && k->chained ? inner : m->embedding, 1, to, &found, error);
     if (r)
         return r;
     specdec__model_count_weights(m, to);
     if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
-    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1, to, &found,
-                              error);
+    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->output, own, name, sizeof name), rows, inner, 1, to,
+                                   &found, error);
     if (!r)
         specdec__model_count_weights(m, to);
     if (!r && k->table)
-        r = specdec__model_matrix(m, specdec__heads_name(k->table, own, name, sizeof name), m->vocab_size, inner, 1,
-                                  layer ? &layer->token_table : &counted, &found, error);
+        r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->table, own, name, sizeof name), m->vocab_size,
+                                       inner, 1, layer ? &layer->token_table : &counted, &found, error);
     if (!r && k->norm)
-        r = specdec__model_vector(m, specdec__heads_name(k->norm, own, name, sizeof name), inner, 1, arena,
-                                  layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
-    return r ? r : specdec__model_vector(m, specdec__heads_name(k->bias, own, name, sizeof name), inner, 1, arena,
-                                         layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
+        r = specdec__model_copy_vector(m, specdec__heads_tensor_name(k->norm, own, name, sizeof name), inner, 1, arena,
+                                       layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
+    return r ? r : specdec__model_copy_vector(m, specdec__heads_tensor_name(k->bias, own, name, sizeof name), inner, 1,
+                                              arena, layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
 }
 
 SPECDEC__FOR_SPEED
@@ -37623,7 +37635,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Writes the name of a tensor of the first NextN block to `name`. */
-static const char *specdec__nextn_name(const specdec__model *target, const char *suffix, char *name, size_t size)
+static const char *specdec__nextn_tensor_name(const specdec__model *target, const char *suffix, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
 
@@ -37636,7 +37648,7 @@ static const char *specdec__nextn_name(const specdec__model *target, const char 
 }
 
 /* Whether a model's files hold a NextN block; some files announce one and lack it. */
-static int specdec__nextn_has(const specdec__model *target)
+static int specdec__nextn_exists(const specdec__model *target)
 {
     static const char *const needed[] = {"eh_proj", "enorm", "hnorm"};
     specdec__gguf_tensor unused;
@@ -37644,30 +37656,31 @@ static int specdec__nextn_has(const specdec__model *target)
     int i, found = 0;
 
     for (i = 0; SPECDEC__HEADS && target->nextn && i < (int)SPECDEC__COUNT(needed); i++)
-        found |= specdec__model_find_tensor(target, specdec__nextn_name(target, needed[i], name, sizeof name), &unused);
+        found |= specdec__model_find_tensor(target, specdec__nextn_tensor_name(target, needed[i], name, sizeof name),
+                                            &unused);
     return found;
 }
 
 /* Binds a matrix of the NextN block; `out` determines its columns. *found: 1 if the tensor is there. */
-static specdec_result specdec__nextn_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
-                                            int rows, specdec__matrix *out, int *found, specdec_error *error)
+static specdec_result specdec__nextn_bind_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
+                                                 int rows, specdec__matrix *out, int *found, specdec_error *error)
 {
     const int joined = out == &m->reads.matrix;
     char name[64];
 
-    return specdec__model_matrix(m, specdec__nextn_name(target, suffix, name, sizeof name), rows,
-                                 (1 + joined) * m->embedding, joined, out, found, error);
+    return specdec__model_bind_matrix(m, specdec__nextn_tensor_name(target, suffix, name, sizeof name), rows,
+                                      (1 + joined) * m->embedding, joined, out, found, error);
 }
 
 /* Binds a vector (embedding) of the NextN block. Errors: FORMAT (required and missing), UNSUPPORTED. */
-static specdec_result specdec__nextn_vector(specdec__model *m, const specdec__model *target, const char *suffix,
-                                            int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+static specdec_result specdec__nextn_copy_vector(specdec__model *m, const specdec__model *target, const char *suffix,
+                                                 int required, specdec__arena *arena, const float **out,
+                                                 specdec_error *error)
 {
     char name[64];
 
-    return specdec__model_vector(m, specdec__nextn_name(target, suffix, name, sizeof name), m->embedding, required,
-                                 arena, out, error);
+    return specdec__model_copy_vector(m, specdec__nextn_tensor_name(target, suffix, name, sizeof name), m->embedding,
+                                      required, arena, out, error);
 }
 
 /* Binds the tensors of the NextN block besides those of its layer. Errors: FORMAT, UNSUPPORTED. */
@@ -37677,14 +37690,16 @@ static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__mode
     specdec_result r;
     int found;
 
-    if ((r = specdec__nextn_matrix(m, target, "eh_proj", m->embedding, &m->reads.matrix, &found, error)) !=
+    if ((r = specdec__nextn_bind_matrix(m, target, "eh_proj", m->embedding, &m->reads.matrix, &found, error)) !=
             SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "enorm", 1, arena, &m->reads.token_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "hnorm", 1, arena, &m->reads.state_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "shared_head_norm", 0, arena, &m->output_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_matrix(m, target, "embed_tokens", m->vocab_size, &m->token_embedding, &found, error)) !=
+        (r = specdec__nextn_copy_vector(m, target, "enorm", 1, arena, &m->reads.token_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_copy_vector(m, target, "hnorm", 1, arena, &m->reads.state_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_copy_vector(m, target, "shared_head_norm", 0, arena, &m->output_norm,
+                                        error)) != SPECDEC_OK ||
+        (r = specdec__nextn_bind_matrix(m, target, "embed_tokens", m->vocab_size, &m->token_embedding, &found,
+                                        error)) !=
             SPECDEC_OK ||
-        (r = specdec__nextn_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
+        (r = specdec__nextn_bind_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
             SPECDEC_OK)
         return r;
     specdec__model_count_weights(m, &m->reads.matrix);
@@ -37743,7 +37758,7 @@ SPECDEC__FOR_SIZE
 /* Reads the sizes of a file of heads and binds its tensors. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec_result result;
     float *norm;
     int i, scaled;
@@ -37809,11 +37824,11 @@ static int specdec__model_count_matrices(specdec__model *m, int *there)
 
 /* Arguments of the threads that repack a model's matrices. */
 typedef struct specdec__repack {
-    specdec__model *model;
-    specdec__pool *pool;
+    specdec__model *model;       /* the model to repack */
+    specdec__pool *pool;         /* the threads that repack */
     unsigned char *tile_memory;  /* memory for the tiles of all matrices */
     specdec__row_bounds *bounds; /* for the output matrix, if it is to lie in planes; else NULL */
-    const specdec_hooks *hooks;
+    const specdec_hooks *hooks;  /* the caller's, for progress */
 } specdec__repack;
 
 /* Returns the rows of tile t of a matrix: 16, or fewer in the last tile. */
@@ -37823,7 +37838,7 @@ static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
 }
 
 /* Returns the offset of the upper planes of a matrix in the memory for its tiles; the lower planes come first. */
-static size_t specdec__model_planes_at(const specdec__matrix *matrix)
+static size_t specdec__model_planes_offset(const specdec__matrix *matrix)
 {
     return (size_t)specdec__matrix_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
 }
@@ -37868,7 +37883,7 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
         next = specdec__min_int(end, from + piece);
         for (t = from; t < next; t++)
             if (bounds)
-                specdec__model_repack_planes(matrix, t, bounds, out + specdec__model_planes_at(matrix));
+                specdec__model_repack_planes(matrix, t, bounds, out + specdec__model_planes_offset(matrix));
             else
                 specdec__quant_interleave(matrix->type, specdec__matrix_tile_in_file(matrix, t), matrix->row_bytes,
                                           specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
@@ -37905,7 +37920,7 @@ static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bou
     int part;
 
     matrix->bounds = bounds;
-    matrix->tiles += specdec__model_planes_at(matrix);
+    matrix->tiles += specdec__model_planes_offset(matrix);
     for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
         for (i = 0, bounds->largest[part] = 0; i < stride; i++) {
             const float own = specdec__float_from_bf16(bounds->norm[(size_t)part * stride + i]);
@@ -37993,10 +38008,10 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
 
     specdec__os_unmap(&m->mapped);
     for (i = 0; i < count && !result; i++) {
-        result = specdec__part_path(source->path, i, count, name, error);
+        result = specdec__part_write_path(source->path, i, count, name, error);
         if (result)
             return specdec__os_blame(source->path, result, error);
-        result = specdec__part_check(m, name, i, count, &m->part_bytes, error);
+        result = specdec__part_check_file(m, name, i, count, &m->part_bytes, error);
     }
     if (result)
         return result;
@@ -38024,7 +38039,7 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     unsigned char *room = NULL;
 
     *file = m->mapped;
-    if (SPECDEC__FILES && !result && whole && !specdec__gguf_lay_out(&m->gguf, *file, NULL) &&
+    if (SPECDEC__FILES && !result && whole && !specdec__gguf_find_sections(&m->gguf, *file, NULL) &&
         !specdec__part_read_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
         return specdec__model_open_parts(m, source, count, arena, file, error);
     if (!result && source->copy)
@@ -38107,7 +38122,7 @@ static specdec_result specdec__model_check_files(specdec__model *m, specdec__byt
     specdec__writer w = specdec__writer_to(suffix, sizeof suffix);
     specdec_result result;
 
-    if ((result = m->parts > 1 ? specdec__gguf_lay_out(&m->gguf, file, error)
+    if ((result = m->parts > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
                                : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
         (result = specdec__part_read_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
         return result;
@@ -38117,7 +38132,7 @@ static specdec_result specdec__model_check_files(specdec__model *m, specdec__byt
     m->tensors = (int)m->gguf.tensor_count;
     if (count == 1 || (vocabulary_only && !number))
         return SPECDEC_OK;
-    specdec__part_suffix(&w, 1, count);
+    specdec__part_write_suffix(&w, 1, count);
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                          "part %d of a model split into %d files: give the path of the first, which ends in %s",
                          number + 1, count, suffix);
@@ -38127,7 +38142,7 @@ static specdec_result specdec__model_check_files(specdec__model *m, specdec__byt
    m->all_layers is known. */
 typedef struct specdec__layer_choice {
     specdec_result (*choose)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
-    const specdec_cluster *cluster;
+    const specdec_cluster *cluster; /* argument of choose */
 } specdec__layer_choice;
 
 /* Reads and binds the model in `file`; arguments and errors as for specdec__model_init. */
@@ -38229,7 +38244,7 @@ typedef struct specdec__states {
     int count, free_count; /* all slots, free slots; 0: the model has no recurrent layers */
     size_t bytes;          /* bytes of a slot: for each layer on this rank two windows (taps - 1, channels) and matrices
                               (heads, rows, values) */
-    unsigned char *memory; /* (count, bytes) */
+    unsigned char *memory; /* (count, bytes) the slots */
     int *free_slots;       /* (free_count) numbers of the free slots */
     int *references;       /* (count) how many references views have to each slot */
     unsigned char *current_window; /* (count) which of the two windows is the current one: 0 or 1 */
@@ -38241,8 +38256,8 @@ typedef struct specdec__states {
 
 /* A slot and the number of tokens that its states include. slot -1: none, the initial state, all zeros. */
 typedef struct specdec__point {
-    int length, slot;
-    int certain; /* 1: a step with certain nodes (a prompt) wrote it */
+    int length, slot; /* tokens that the states include; number of the slot */
+    int certain;      /* 1: a step with certain nodes (a prompt) wrote it */
 } specdec__point;
 
 /* The recurrent states of one view: points in slots, and the stored inputs of tokens behind the last point. */
@@ -38366,16 +38381,16 @@ static int specdec__states_take_slot(specdec__states *s)
 }
 
 /* Frees the slot that a step has written for certain nodes which were not committed. */
-static void specdec__state_drop_next(specdec__state *state, specdec__states *s)
+static void specdec__state_drop_uncommitted(specdec__state *state, specdec__states *s)
 {
     specdec__states_add_reference(s, state->uncommitted.slot, -1);
     state->uncommitted.slot = -1;
 }
 
 /* Drops the stored inputs of all uncommitted nodes. */
-static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
+static void specdec__state_drop_nodes(specdec__state *state, specdec__states *s)
 {
-    specdec__state_drop_next(state, s);
+    specdec__state_drop_uncommitted(state, s);
     state->nodes = state->certain = 0;
 }
 
@@ -38488,7 +38503,7 @@ static void specdec__state_cut(specdec__state *state, specdec__states *s, int le
 {
     const int now = specdec__state_current(state).length;
 
-    specdec__state_unreserve(state, s);
+    specdec__state_drop_nodes(state, s);
     state->waiting = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
         specdec__states_add_reference(s, state->point[--state->count].slot, -1);
@@ -38577,19 +38592,19 @@ typedef struct specdec__segment {
 /* The segments of a view in one span, by logical position, then the view's spare pages. */
 typedef struct specdec__segments {
     specdec__segment *segment; /* (max_segments of the view); entries behind `count` name the spare pages */
-    int count, spare_pages; /* how many segments; how many spare pages, all of whose slots are reserved */
-    int tail_slots;       /* reserved slots in the last segment's page, behind its last key; 0: other views hold the
-                             page */
+    int count, spare_pages;    /* how many segments; how many spare pages, all of whose slots are reserved */
+    int tail_slots;            /* reserved slots in the last segment's page, behind its last key; 0: other views hold
+                                  the page */
 } specdec__segments;
 
 /* The keys of one sequence, in logical order. Slots reserved for the nodes of a step follow the last segment: first the
    free slots of the last page if no other view holds it, then the slots of spare pages. */
 typedef struct specdec__view {
-    specdec__segments span[SPECDEC__SPANS];
-    int max_segments; /* segments that there is memory for, in each span */
-    int length;   /* committed keys */
-    int next_position; /* RoPE position of the next token: `length`, unless keys were left out */
-    specdec__state state; /* of the recurrent layers */
+    specdec__segments span[SPECDEC__SPANS]; /* segments for layers of each span */
+    int max_segments;                       /* segments that there is memory for, in each span */
+    int length;                             /* committed keys */
+    int next_position;                      /* RoPE position of the next token: `length`, unless keys were left out */
+    specdec__state state;                   /* of the recurrent layers */
     /* only for kept views: */
     int is_kept;                /* 1: this is a kept view */
     int shared_keys;            /* the most keys that any live view has shared with this one; 0: none has */
@@ -38623,12 +38638,13 @@ enum {
 
 /* A change of a view, as its listener receives it. */
 typedef struct specdec__kv_event {
-    int kind; /* SPECDEC__KV_RESERVE, ... */
-    specdec__view *view;
-    specdec__view *other; /* the view whose keys were shared; NULL: none */
+    int kind;                        /* SPECDEC__KV_RESERVE, ... */
+    specdec__view *view;             /* the changed view */
+    specdec__view *other;            /* the view whose keys were shared; NULL: none */
     int first_number, second_number; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
-    const int *path; /* committed nodes, in order; then nodes that stay; NULL: none */
-    int renumbered; /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes are gone */
+    const int *path;                 /* committed nodes, in order; then nodes that stay; NULL: none */
+    int renumbered;                  /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes
+                                        are gone */
 } specdec__kv_event;
 
 /* The layout of a layer's keys and values in the pages of its span. */
@@ -38645,17 +38661,17 @@ typedef struct specdec__kv_layer {
 /* The cache of one context: pages of keys and values, slots of recurrent states, and the list of kept views. */
 typedef struct specdec__kv {
     int type;                 /* SPECDEC__KV_F16, ... */
-    int layers;
-    specdec__kv_layer *layer; /* (layers) */
+    int layers;               /* layers on this rank */
+    specdec__kv_layer *layer; /* (layers) layout of each layer's keys and values */
     int dim;                  /* the largest size of a key or value of any layer, padded */
     size_t head_bytes;        /* the most bytes that the keys and values of one head take in a page, over all layers */
-    specdec__pages span[SPECDEC__SPANS];
+    specdec__pages span[SPECDEC__SPANS]; /* pages for layers of each span */
     specdec__states states;   /* of the recurrent layers */
     specdec__view *first_kept; /* first kept view of a linked list; NULL: there is none */
     uint64_t use_clock;       /* counts the uses of kept views; orders them by last use */
     void (*notify)(void *listener, const specdec__kv_event *news); /* called with each change of a view; NULL: no
                                                                    listener */
-    void *listener;
+    void *listener;           /* argument of notify */
 } specdec__kv;
 
 /* Keys older than a window that are kept, so that a sequence can be truncated by a few tokens. */
@@ -38689,9 +38705,9 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
 
 /* What the cache and a context must have room for. */
 typedef struct specdec__kv_demand {
-    int max_views; /* live views */
-    int view_keys; /* keys of one view, at most */
-    int all_keys; /* keys of all views together, at most */
+    int max_views;  /* live views */
+    int view_keys;  /* keys of one view, at most */
+    int all_keys;   /* keys of all views together, at most */
     int step_nodes; /* nodes of one step, at most */
     int reserved_nodes; /* slots that all views together reserve for nodes, at most */
     int kept_views; /* kept views; they have no pages of their own */
@@ -38871,8 +38887,8 @@ static void specdec__view_init(specdec__view *view, const specdec__kv *kv, int c
     specdec__state_init(&view->state, &kv->states, tree, arena);
 }
 
-/* Adds a view to the cache's list of kept views. Not for an arena that only counts. */
-static void specdec__kv_add_kept(specdec__kv *kv, specdec__view *view)
+/* Adds a view to the cache's list of kept views. Called only once views have memory, not while an arena counts. */
+static void specdec__kv_add_kept_view(specdec__kv *kv, specdec__view *view)
 {
     view->is_kept = 1;
     view->next_kept = kv->first_kept;
@@ -38889,7 +38905,7 @@ SPECDEC__FOR_SIZE
 
 /* Computes tail_slots of the last segments: how many free slots of their pages this view may reserve. Called only when
    this view has changed: what other views do to these pages must not move the nodes that are reserved. */
-static void specdec__view_update_room(specdec__view *view, const specdec__kv *kv)
+static void specdec__view_update_tail_slots(specdec__view *view, const specdec__kv *kv)
 {
     const int used = view->length % SPECDEC__KEYS;
     int span;
@@ -39215,7 +39231,7 @@ static void specdec__view_free_old_pages(specdec__view *view, specdec__pages *pa
 }
 
 /* Frees all reserved slots of a view: its spare pages, and the recurrent inputs of its nodes. */
-static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
+static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
 {
     int span, had = 0;
 
@@ -39226,7 +39242,7 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
             specdec__pages_add_holder(&kv->span[span], s->segment[s->count + --s->spare_pages].page, view, -1);
     }
     if (specdec__states_exist(&kv->states))
-        specdec__state_unreserve(&view->state, &kv->states);
+        specdec__state_drop_nodes(&view->state, &kv->states);
     if (had)
         specdec__kv_notify(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -39265,7 +39281,7 @@ static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, c
     view->next_position += count;
     for (span = 0; span < SPECDEC__SPANS; span++)
         specdec__view_free_old_pages(view, &kv->span[span], &view->span[span]);
-    specdec__view_update_room(view, kv);
+    specdec__view_update_tail_slots(view, kv);
     for (span = 0; span < SPECDEC__SPANS; span++)
         view->span[span].tail_slots = specdec__max_int(view->span[span].tail_slots, rooms[span]);
     specdec__kv_notify(kv, SPECDEC__KV_COMMIT, view, NULL, count, stay, path);
@@ -39281,10 +39297,10 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
 /* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    specdec__view_unreserve(view, kv);
+    specdec__view_free_reserved(view, kv);
     specdec__kv_notify(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
     specdec__view_cut(view, kv, length);
-    specdec__view_update_room(view, kv);
+    specdec__view_update_tail_slots(view, kv);
 }
 
 /* Records that a view was made or used now, and that live views have shared its first `shared` keys. */
@@ -39302,7 +39318,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
 {
     int end, span, i;
 
-    specdec__view_unreserve(view, kv);
+    specdec__view_free_reserved(view, kv);
     if (specdec__states_exist(&kv->states)) {
         if (from || view->length)
             return 0;
@@ -39334,7 +39350,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     }
     view->length += count;
     view->next_position = other->next_position - (other->length - end);
-    specdec__view_update_room(view, kv);
+    specdec__view_update_tail_slots(view, kv);
     specdec__view_mark_used(view, kv, 0);
     specdec__view_mark_used(other, kv, end);
     return 1;
@@ -39390,7 +39406,7 @@ SPECDEC__FOR_SIZE
 /* A position in a saved file, and the direction of the copy: into the cache (a load) or into the file (a save). */
 typedef struct specdec__kv_file {
     unsigned char *next_byte; /* the next byte of the file; a load only reads it */
-    int loads;         /* 1: bytes go from the file into the cache; 0: from the cache into the file */
+    int loads;                /* 1: bytes go from the file into the cache; 0: from the cache into the file */
 } specdec__kv_file;
 
 /* Copies `count` units of 1, 2 or 4 bytes between a file and a page of the cache. Units are contiguous in the file, and
@@ -39506,7 +39522,7 @@ static void specdec__state_copy_file_slot(const specdec__states *s, int slot, sp
 
 /* Whether a span has enough pages for logical positions [from, end) of a view. Free pages count, and so do pages that
    only kept views or this view hold, as these would be freed. */
-static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
+static int specdec__view_has_free_pages(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__pages *pages = &kv->span[span];
     const specdec__segments *s = &view->span[span];
@@ -39518,8 +39534,8 @@ static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, 
     return !pages->count || (needed <= room && needed <= view->max_segments);
 }
 
-/* Gives an empty view slots for logical positions [from, end) of a span. The caller has checked with specdec__view_fits
-   that there are enough pages. */
+/* Gives an empty view slots for logical positions [from, end) of a span. The caller has checked with
+   specdec__view_has_free_pages that there are enough pages. */
 static void specdec__view_assign_slots(specdec__view *view, specdec__kv *kv, int span, int from, int end)
 {
     specdec__segments *s = &view->span[span];
@@ -39636,9 +39652,9 @@ static const float *specdec__kv_values_as_floats(int type, const specdec__kv_lay
    view has changed: only their keys and values are read. */
 typedef struct specdec__batch {
     int n, done_count;             /* all nodes; nodes that an earlier step has run */
-    const int32_t *tokens;         /* (n) */
+    const int32_t *tokens;         /* (n) token id of each node */
     const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
-    specdec__view *const *views;   /* (n) */
+    specdec__view *const *views;   /* (n) view of each node: the keys of its sequence */
     const unsigned char *wanted;   /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
                                       run */
     const unsigned char *certain;  /* (n) 1: certain to be committed if the step succeeds, as the tokens of a prompt:
@@ -39649,15 +39665,15 @@ typedef struct specdec__batch {
 /* Hidden states that a step copies for one reader. layers[i]: the residual stream before layer number layers[i]; or
    SPECDEC_STATE_FINAL. */
 typedef struct specdec__state_reader {
-    const int *layers; /* (count) */
-    int count;
+    const int *layers; /* (count) layers before which states are copied, or SPECDEC_STATE_FINAL */
+    int count;         /* states of each node */
     int first;         /* the first of the step's nodes whose states are copied */
     float *out;        /* (nodes from the first on, count, embedding); NULL: no states are copied */
 } specdec__state_reader;
 
 /* Buffers of one thread. dim: the largest padded size of a head. */
 typedef struct specdec__scratch {
-    specdec__panel *panel;     /* (2) */
+    specdec__panel *panel;     /* (2) unpacked weights of two tiles */
     unsigned char *tile;       /* (2, 16 rows x 256 values) tiles that are repacked as they are needed, where weights
                                   stay in the file */
     float *sums;               /* (2, 64 columns, 16 rows) products of two tiles */
@@ -39684,7 +39700,7 @@ typedef struct specdec__scratch {
 
 /* Columns [column, column + count), at most SPECDEC__COLUMNS, that one expert multiplies. */
 typedef struct specdec__expert_job {
-    int expert, column, count;
+    int expert, column, count; /* number of the expert, first column, number of columns */
 } specdec__expert_job;
 
 /* The experts of each row of a step (mixture of experts). There is a column for each pair of a row and one of its
@@ -39695,7 +39711,7 @@ typedef struct specdec__expert_routes {
     int *column;       /* (n, chosen) column of each pair of row and expert */
     int *row;          /* (n * chosen) row of each column */
     int *first_column; /* (experts + 1) first column of each expert */
-    specdec__expert_job *job; /* (jobs) */
+    specdec__expert_job *job; /* (jobs) columns of one expert each */
     int jobs;          /* columns of all experts, in jobs of at most SPECDEC__COLUMNS */
 } specdec__expert_routes;
 
@@ -39726,12 +39742,12 @@ typedef struct specdec__mix_row {
 /* One step of the walk through a tree: target_copy of the state is overwritten by source_copy (-1: by the state
    itself), then a row is applied to it. */
 typedef struct specdec__mix_step {
-    int row, source_copy, target_copy;
+    int row, source_copy, target_copy; /* row that is applied, copies of the state before and after */
 } specdec__mix_step;
 
 /* The rows of one view in a step of recurrent layers, and what happens to the view's state. */
 typedef struct specdec__mix_part {
-    specdec__view *view;
+    specdec__view *view;  /* the view whose state is read and written */
     int read_slot, written_slot; /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
     int first_row;        /* the view's first row */
     int waiting, certain; /* its first rows are waiting tokens, the next ones certain nodes */
@@ -39741,11 +39757,11 @@ typedef struct specdec__mix_part {
 
 /* The rows of a step of recurrent layers, by view, and the buffers of these layers. */
 typedef struct specdec__mix_rows {
-    specdec__mix_row *row;         /* (rows) */
+    specdec__mix_row *row;         /* (rows) waiting tokens and nodes of all views */
     specdec__mix_step *step, *walk_stack; /* (steps) walks through the trees of all parts; (max_nodes) a buffer for
                                              making them */
     specdec__mix_part *part;       /* (parts) one for each view */
-    int rows, steps, parts;
+    int rows, steps, parts;        /* how many entries `row`, `step` and `part` have */
     int max_rows;                  /* rows that there is memory for */
     unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
                                       specdec__forward_mix_run_layer */
@@ -39775,15 +39791,15 @@ typedef struct specdec__screen {
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
     uint64_t rows, rows_read, whole_steps; /* statistics: see specdec_info */
-    int64_t saved;
+    int64_t saved;   /* bytes of weights that were not read; see specdec_info */
 } specdec__screen;
 
 /* A model with its cache and all buffers of a step. Buffers have rows for `max_nodes` nodes; e is the stride of rows of
    the embedding's width. */
 typedef struct specdec__context {
     const specdec__model *model;
-    const specdec__kernels *kernels;
-    specdec__pool *pool;
+    const specdec__kernels *kernels; /* functions for the processor's instruction set */
+    specdec__pool *pool;       /* threads that run a step together */
     int threads;               /* threads of the pool that take part */
     int checks_values;         /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
                                   change the text */
@@ -39792,15 +39808,15 @@ typedef struct specdec__context {
                                   the first that are not finite; negative: a key or value there was too large for the
                                   cache; 0: all values are sound */
     /* the current step: */
-    const specdec__batch *batch;
-    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
-                                  rows have logits */
+    const specdec__batch *batch; /* the nodes of the step */
+    int first, n, row_count;     /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
+                                    rows have logits */
     /* for all steps: */
     int max_nodes;             /* nodes of a step, at max_nodes */
     int max_rows;              /* rows of logits of a step, at max_nodes */
     int max_sums;              /* pairs of query and stretch whose sums there is memory for: see
                                   specdec__forward_seen_stretches */
-    specdec__scratch *scratch; /* (threads) */
+    specdec__scratch *scratch; /* (threads) buffers of each thread */
     const specdec__matrix *embedding, *output; /* the model's, or those of the model that lends them (the target) */
     int e;                     /* floats between rows of the embedding's width: see specdec__forward_stride; in shapes
                                   below, q, k, v and ff are such strides for the widest layer */
@@ -39842,7 +39858,7 @@ typedef struct specdec__context {
     float *latent;             /* (max_nodes, latent) what experts read, then the sum of their outputs; NULL: experts
                                   read h and add to y */
     float *shared_router;      /* (max_nodes) output of the shared expert's router */
-    specdec__expert_routes routes;
+    specdec__expert_routes routes; /* which experts each row goes through */
     specdec__mix_rows mix;     /* for recurrent layers; its `raw` lies in the same memory */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
     specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
@@ -39852,13 +39868,13 @@ typedef struct specdec__context {
     int *trunk;                /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
     specdec__range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
-    float *logits;             /* (max_rows, output rows) */
-    specdec__screen screen;
+    float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
+    specdec__screen screen;    /* screening of the output matrix */
     /* arrays for a batch: */
-    int32_t *tokens, *parents; /* (max_nodes) */
-    specdec__view **views;     /* (max_nodes) */
-    unsigned char *wanted;     /* (max_nodes) */
-    unsigned char *certain;    /* (max_nodes) */
+    int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
+    specdec__view **views;     /* (max_nodes) of specdec__batch */
+    unsigned char *wanted;     /* (max_nodes) of specdec__batch */
+    unsigned char *certain;    /* (max_nodes) of specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
                                                            drafters */
@@ -39867,10 +39883,10 @@ typedef struct specdec__context {
     /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
        cache's keys. NULL: not called. */
     void (*before_attention)(struct specdec__context *c, int thread, const specdec__layer *layer);
-    void *before_attention_argument; /* argument of recall */
+    void *before_attention_argument;     /* argument of recall */
     const specdec__forward_hooks *hooks; /* of a cluster; NULL: none */
-    void *hooks_argument;      /* argument of the hooks: the cluster's link */
-    specdec__kv kv;
+    void *hooks_argument;                /* argument of the hooks: the cluster's link */
+    specdec__kv kv;                      /* the cache of keys, values and recurrent states */
 } specdec__context;
 
 SPECDEC__FOR_SIZE
@@ -40274,8 +40290,8 @@ static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int c
 
 /* A tile of a matrix: rows [16 * tile, 16 * tile + 16). */
 typedef struct specdec__matrix_tile {
-    const specdec__matrix *matrix;
-    int tile;
+    const specdec__matrix *matrix; /* the matrix that the tile belongs to */
+    int tile;                      /* number of the tile */
 } specdec__matrix_tile;
 
 /* Returns the address of a tile: repacked, or as its rows lie in the file. */
@@ -40408,9 +40424,9 @@ SPECDEC__FOR_SIZE
 /* Slices of a matrix that are multiplied to measure the time of a step, one for each thread. A slice is `pairs` pairs
    of tiles; the first thread's slice has the number index * threads. */
 typedef struct specdec__slices {
-    specdec__context *context;
-    const specdec__matrix *matrix;
-    int number, pairs;
+    specdec__context *context;     /* whose pool and scratch are used */
+    const specdec__matrix *matrix; /* the matrix to be timed */
+    int number, pairs;             /* number of this measurement; pairs of tiles in a slice */
 } specdec__slices;
 
 /* Multiplies a thread's slice by column 0, whatever it holds, and discards the sums: the weights are read as in a step
@@ -40439,10 +40455,10 @@ SPECDEC__FOR_SPEED
 
 /* A matrix to be multiplied, and where its product goes: out (n, stride) = matrix times columns + bias. */
 typedef struct specdec__matrix_product {
-    const specdec__matrix *matrix;
-    const float *bias; /* (rows); NULL: none */
-    float *rows_out;
-    size_t stride;
+    const specdec__matrix *matrix; /* the matrix to multiply by */
+    const float *bias;             /* (rows); NULL: none */
+    float *rows_out;               /* (n, stride) the product */
+    size_t stride;                 /* floats between rows of the product */
 } specdec__matrix_product;
 
 /* Writes the sums (count, 16) of a tile, plus the bias, to the rows of its target for columns [column, column + count).
@@ -40566,7 +40582,7 @@ SPECDEC__FOR_SPEED
 
 /* A thread's part of a matrix of n rows: whole rows if there are many, else some blocks of 32 columns of every row. */
 typedef struct specdec__row_part {
-    int first_row, end_row; /* rows [first, last) */
+    int first_row, end_row;     /* rows [first, last) */
     int first_block, end_block; /* blocks of 32 columns [from, to) */
 } specdec__row_part;
 
@@ -40586,13 +40602,13 @@ static specdec__row_part specdec__forward_thread_part(const specdec__context *c,
 
 /* Rows that the next matrices read, and how they are computed before they are quantised. */
 typedef struct specdec__matrix_input {
-    float *values;     /* (n, stride) */
-    int n, stride;
+    float *values;     /* (n, stride) the input of the matrices */
+    int n, stride;     /* rows, and floats between them */
     const float *source; /* NULL, or: values = row source_rows[i] of `source`, */
     const float *norm; /* or its norm with these weights (NULL: no norm) */
     const int *source_rows; /* (n) row of the step that each row of values belongs to; NULL: row i */
     const float *up;   /* (n, up_stride): values = activation(values) * up */
-    int up_stride;
+    int up_stride;     /* floats between rows of `up` */
     int ungated;       /* 1: values = activation(values) * values, or with `xielu` that of these parameters: networks
                           without `up` */
     const float *xielu; /* (4) parameters of xIELU; NULL: another activation */
@@ -41080,7 +41096,7 @@ static float specdec__forward_query_scale(const specdec__context *c, const specd
 }
 
 /* Computes a thread's share of norms of queries and keys over all heads of a row together (the trait JOINT_NORMS). */
-static void specdec__forward_joint_norms(specdec__context *c, int thread, const specdec__layer *l)
+static void specdec__forward_norm_joint_heads(specdec__context *c, int thread, const specdec__layer *l)
 {
     const int q = l->shape.heads * l->shape.key_dim, kv = l->shape.kv_heads * l->shape.key_dim;
     const float epsilon = c->model->epsilon;
@@ -41105,8 +41121,8 @@ static int specdec__forward_query_column(const specdec__context *c, const specde
 }
 
 /* Records a row whose key or value (padded) is not finite, or too large for the cache's type. */
-static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
-                                          const float *key, const float *value)
+static void specdec__forward_check_key_value(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
+                                             const float *key, const float *value)
 {
     const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
 
@@ -41141,7 +41157,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
     if (c->model->trait[SPECDEC__NORMED_VALUES])
         c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
                          specdec__round_up(value_size, 16), s->out);
-    specdec__forward_check_stored(c, thread, row, to, s->queries, s->out);
+    specdec__forward_check_key_value(c, thread, row, to, s->queries, s->out);
     specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
@@ -41184,7 +41200,7 @@ static void specdec__forward_rotate_queries(specdec__context *c, int thread, con
 /* A unit of attention that one thread computes: query heads [from, to) of one kv head of a layer, for nodes [first,
    last) and some stretches of keys. */
 typedef struct specdec__attention_unit {
-    const specdec__layer *layer;
+    const specdec__layer *layer; /* the layer whose attention is computed */
     const specdec__kv_layer *kv; /* the layout of its keys and values */
     int kv_head, first_head, end_head; /* number of the kv head; query heads [from, to) */
     int first_node, end_node;    /* nodes [first, last) */
@@ -41201,7 +41217,7 @@ SPECDEC__INLINE int specdec__forward_last_seen_node(const specdec__context *c, i
 }
 
 /* Returns the number of keys up to the last one that a node attends to, included. */
-SPECDEC__INLINE int specdec__forward_seen_end(const specdec__context *c, int node)
+SPECDEC__INLINE int specdec__forward_count_seen_keys(const specdec__context *c, int node)
 {
     const int last = specdec__forward_last_seen_node(c, node);
 
@@ -41215,7 +41231,7 @@ static specdec__range specdec__forward_seen_range(const specdec__context *c, con
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
     specdec__range range;
 
-    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_seen_end(c, node) - base);
+    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_count_seen_keys(c, node) - base);
     range.from = window ? specdec__max_int(c->key_index[node] + 1 - window - base, 0) : 0;
     return range;
 }
@@ -41363,8 +41379,8 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
 
 /* Computes s->scores (4 tiles, SPECDEC__SCORES, 16 keys): columns [column, column + count) of c->rotated_columns times
    the first `slots` keys (dim) of a page, which are tiles of codes. */
-static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int dim,
-                                         int slots, int column, int count)
+static void specdec__forward_compute_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys,
+                                                 int dim, int slots, int column, int count)
 {
     const size_t bytes = (size_t)dim / 32 * 34 * SPECDEC__ROWS;
     float *sums[2];
@@ -41384,8 +41400,8 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
 
 /* Computes s->scores (count <= 4, 64): queries times the first `slots` keys (dim) of a page. next: keys to be
    prefetched. */
-static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim, int halves,
-                                    int slots, const void *next, const size_t *query, int count)
+static void specdec__forward_compute_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim,
+                                            int halves, int slots, const void *next, const size_t *query, int count)
 {
     const float *rotated = c->rotated + query[0] * dim;
     int i;
@@ -41399,7 +41415,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
 }
 
 /* Returns the score of the q-th query with a key, from s->scores in either layout. */
-SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const specdec__scratch *s, int q, int key)
+SPECDEC__INLINE float specdec__forward_get_score(const specdec__context *c, const specdec__scratch *s, int q, int key)
 {
     const int tile = key / SPECDEC__ROWS;
 
@@ -41463,7 +41479,8 @@ static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, 
     halves = specdec__forward_load_page(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_list_queries(c, u, first, last, block, at, 4, query, range);
-        specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query, count);
+        specdec__forward_compute_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query,
+                                        count);
         specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
                                     next ? next + u->kv->key_bytes : values);
         next = NULL; /* it is on its way */
@@ -41487,10 +41504,10 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_list_queries(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS,
                                               query, range);
-        specdec__forward_tile_scores(c, s, keys, u->kv->dim, slots,
-                                     specdec__forward_query_column(c, u->layer, first - c->first + at / part,
-                                                                   u->first_head + at % part),
-                                     count);
+        specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
+                                             specdec__forward_query_column(c, u->layer, first - c->first + at / part,
+                                                                           u->first_head + at % part),
+                                             count);
         specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
         next = NULL; /* it is on its way */
     }
@@ -41521,7 +41538,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
             const void *keys, *values;
 
             specdec__forward_load_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
-            specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
+            specdec__forward_compute_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
@@ -41630,7 +41647,7 @@ static specdec__range specdec__forward_seen_stretches(const specdec__context *c,
     specdec__range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
-        const int most = specdec__max_int(specdec__forward_seen_end(c, first) - 1, 0);
+        const int most = specdec__max_int(specdec__forward_count_seen_keys(c, first) - 1, 0);
 
         seen.from = specdec__min_int(seen.from, window ? specdec__max_int(c->key_index[first] + 1 - window, 0) / keys
                                      : 0);
@@ -41797,7 +41814,7 @@ static specdec__attention_unit specdec__forward_make_unit(const specdec__context
 }
 
 /* Computes a thread's share of the attention of a layer for all nodes. Returns 1 when cancelled. */
-static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__attention_division by = specdec__forward_divide_attention(c, layer);
     const int group = layer->shape.heads / layer->shape.kv_heads, items = c->n * layer->shape.kv_heads;
@@ -41925,7 +41942,7 @@ static int specdec__forward_mix_lay_out_view(specdec__context *c, const specdec_
     int local = 0, first, k, before = -1;
 
     if (i >= batch->done_count)
-        specdec__state_unreserve(state, &c->kv.states);
+        specdec__state_drop_nodes(state, &c->kv.states);
     if (specdec__state_current(state).length + state->waiting != view->length ||
         state->waiting > m->max_rows - m->rows - (batch->n - i))
         return 0;
@@ -42037,8 +42054,8 @@ static int specdec__forward_mix_block_channels(const specdec__mixing *m)
 
 /* Computes the convolution of one row for a block of channels, with the norms of queries and keys; for block 0 also the
    decays and rates of all heads. Of the short kind, writes the gated output to h. */
-static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mix_part *part,
-                                          const specdec__layer *layer, int number, int block)
+static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec__mix_part *part,
+                                              const specdec__layer *layer, int number, int block)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const specdec__mix_row *row = &c->mix.row[number];
@@ -42227,8 +42244,8 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             if (specdec__forward_mix_needs_convolution(c, from / blocks))
-                specdec__forward_mix_convolve(c, specdec__forward_mix_find_part(c, from / blocks), layer, from / blocks,
-                                              from % blocks);
+                specdec__forward_mix_convolve_row(c, specdec__forward_mix_find_part(c, from / blocks), layer,
+                                                  from / blocks, from % blocks);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -42314,7 +42331,7 @@ static void specdec__forward_mix_finish_early(specdec__context *c)
 
 /* Ends a step for the states of its views: the waiting tokens are in them now; the state with the certain nodes becomes
    state->uncommitted. done: 0: the step has ended early. */
-static void specdec__forward_mix_end(specdec__context *c, int done)
+static void specdec__forward_mix_end_step(specdec__context *c, int done)
 {
     specdec__states *s = &c->kv.states;
     int i;
@@ -42353,8 +42370,8 @@ static void specdec__forward_mix_end(specdec__context *c, int done)
 
 /* Lays out the rows of a batch for the recurrent layers. Errors: FULL (a state, its inputs or a free slot is
    missing). */
-static specdec_result specdec__forward_mix_prepare(specdec__context *c, const specdec__batch *batch,
-                                                   specdec_error *error)
+static specdec_result specdec__forward_mix_prepare_step(specdec__context *c, const specdec__batch *batch,
+                                                        specdec_error *error)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     int i, k, fine = 1;
@@ -42374,7 +42391,7 @@ static specdec_result specdec__forward_mix_prepare(specdec__context *c, const sp
     memset(c->mix.done, 0, (size_t)m->layers * (size_t)c->mix.parts * (size_t)(m->heads + 1));
     if (fine)
         return SPECDEC_OK;
-    specdec__forward_mix_end(c, 0);
+    specdec__forward_mix_end_step(c, 0);
     return specdec__fail(error, SPECDEC_ERROR_FULL, "the state of a sequence is not there");
 }
 
@@ -42458,7 +42475,7 @@ static void specdec__forward_normalise_router(const specdec__context *c, float *
 
 /* Scores by which experts, or groups of experts, are ranked: the score of number i is value[i] + bias[i]. */
 typedef struct specdec__ranking_scores {
-    const float *scores, *bias; /* bias NULL: zeros */
+    const float *scores, *bias; /* of each number; bias NULL: zeros */
 } specdec__ranking_scores;
 
 /* Returns the score of number i. */
@@ -42794,7 +42811,7 @@ static int specdec__forward_project_queries(specdec__context *c, int thread, con
 }
 
 /* Runs the attention half of a layer: x += output matrix * attention(norm(x)). Returns 1 when cancelled. */
-static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const specdec__shape *s = &layer->shape;
@@ -42810,7 +42827,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
                      : specdec__forward_project_queries(c, thread, layer))
         return 1;
     if (c->model->trait[SPECDEC__JOINT_NORMS]) {
-        specdec__forward_joint_norms(c, thread, layer);
+        specdec__forward_norm_joint_heads(c, thread, layer);
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
@@ -42824,7 +42841,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    if (specdec__forward_attention(c, thread, layer) ||
+    if (specdec__forward_run_attention(c, thread, layer) ||
         (latent->rank &&
          specdec__forward_project_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
         return 1;
@@ -42861,7 +42878,7 @@ static int specdec__forward_mix_list_products(const specdec__context *c, const s
 
 /* Runs the recurrent half of a layer: x += output of the recurrence of norm(x). Where the layer also attends, the sum
    goes to c->mix.x_plus_output and x stays. Returns 1 when cancelled. */
-static int specdec__forward_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const specdec__mixing *m = &c->model->mixing;
@@ -42907,7 +42924,7 @@ static int specdec__forward_run_network(specdec__context *c, int thread, const s
 }
 
 /* Runs the feed-forward half of a layer without experts: x += network(norm(x)). Returns 1 when cancelled. */
-static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
@@ -42920,8 +42937,9 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__inputs); it holds matrix * x0 at first. */
-static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
+/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__inputs); at first the row is matrix *
+   x0. */
+static void specdec__forward_compute_layer_embedding(specdec__context *c, int thread, int i)
 {
     const specdec__inputs *inputs = &c->model->inputs;
     const int width = inputs->width, all = inputs->token_table.columns;
@@ -42942,7 +42960,7 @@ static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
 }
 
 /* Computes the embeddings for layers of all rows (specdec__inputs). Returns 1 when cancelled. */
-static int specdec__forward_layer_inputs(specdec__context *c, int thread)
+static int specdec__forward_compute_layer_embeddings(specdec__context *c, int thread)
 {
     const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
     specdec__matrix_product t;
@@ -42955,7 +42973,7 @@ static int specdec__forward_layer_inputs(specdec__context *c, int thread)
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
-        specdec__forward_layer_input(c, thread, i);
+        specdec__forward_compute_layer_embedding(c, thread, i);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -43005,7 +43023,7 @@ static int specdec__forward_begin_layer(specdec__context *c, int thread, const s
 
 /* Runs LAuReL behind the attention of a layer: x = (x + h + norm(up(down h))) / root(2), h being the input of
    attention: see specdec__streams. Returns 1 when cancelled. */
-static int specdec__forward_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
@@ -43150,7 +43168,7 @@ static int specdec__forward_add_dense_network(specdec__context *c, int thread, c
 
 /* Runs the feed-forward half of a layer with experts: x += outputs of its experts, and of the shared expert or the
    dense network if there is one. Returns 1 when cancelled. */
-static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_expert_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int shared = layer->shape.shared;
     const specdec__matrix_input in = shared ? specdec__forward_make_input(c->h, c->n, c->e, NULL)
@@ -43264,7 +43282,7 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
 /* Computes a thread's share of the logits of the wanted rows of x, or of bounds, or of neither
    (specdec__screen_choice). In any case h becomes their hidden states, (row_count, e). A function of the thread
    pool. */
-static void specdec__forward_logits(void *argument, int thread)
+static void specdec__forward_compute_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
@@ -43323,7 +43341,7 @@ static int specdec__forward_store_block_keys(specdec__context *c, int thread)
 }
 
 /* Runs a thread's share of a step, a function of the thread pool: embedding, layers, hidden states, logits. */
-static void specdec__forward_worker(void *argument, int thread)
+static void specdec__forward_run_thread(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
@@ -43335,7 +43353,7 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__forward_embed_rows(c, thread);
     if (specdec__pool_barrier(c->pool) ||
         (SPECDEC__HEADS && m->reads.is_nextn && specdec__forward_project_states(c, thread)) ||
-        (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
+        (c->inputs && specdec__forward_compute_layer_embeddings(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     if (SPECDEC__HEADS && c->reads && m->block.size) {
@@ -43349,15 +43367,16 @@ static void specdec__forward_worker(void *argument, int thread)
         c->scratch[thread].current_half = 2 * i;
         if (c->streams && specdec__forward_begin_layer(c, thread, &m->layer[i]))
             return;
-        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_run_recurrent_half(c, thread,
+                                                                                                &m->layer[i]))
             return;
-        if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
+        if (m->layer[i].shape.kv_heads && specdec__forward_run_attention_half(c, thread, &m->layer[i]))
             return;
-        if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_laurel(c, thread, &m->layer[i]))
+        if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_run_laurel(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].current_half = 2 * i + 1;
-        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
-            : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
+        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
+            : m->layer[i].shape.feed_forward ? specdec__forward_run_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
         if ((c->inputs || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
@@ -43369,7 +43388,7 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__forward_copy_states(c, thread, m->layers);
     specdec__forward_copy_states(c, thread, SPECDEC_STATE_FINAL);
     if (c->row_count && specdec__model_has_last_layer(m) && !m->lacks_output)
-        specdec__forward_logits(c, thread);
+        specdec__forward_compute_logits(c, thread);
 }
 
 /* Reserves a slot for node i of a batch, and computes its logical and RoPE position. Returns 0 when pages run out. */
@@ -43420,7 +43439,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_reserve_node(c, batch, i)) {
-            specdec__view_unreserve(batch->views[i], &c->kv);
+            specdec__view_free_reserved(batch->views[i], &c->kv);
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
@@ -43447,9 +43466,9 @@ static specdec_result specdec__forward_skip_batch(specdec__context *c, const spe
 
     if (result || !specdec__states_exist(&c->kv.states))
         return result;
-    result = specdec__forward_mix_prepare(c, batch, error);
+    result = specdec__forward_mix_prepare_step(c, batch, error);
     if (!result)
-        specdec__forward_mix_end(c, 0);
+        specdec__forward_mix_end_step(c, 0);
     return result;
 }
 
@@ -43464,13 +43483,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
     if (!result && specdec__states_exist(&c->kv.states))
-        result = specdec__forward_mix_prepare(c, batch, error);
+        result = specdec__forward_mix_prepare_step(c, batch, error);
     if (result)
         return result;
-    if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
+    if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_run_thread, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     if (specdec__states_exist(&c->kv.states))
-        specdec__forward_mix_end(c, !result);
+        specdec__forward_mix_end_step(c, !result);
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->after_layers)
         return result;
     if (!result)
@@ -43553,11 +43572,11 @@ typedef struct specdec__prefill_rows {
     /* Called after each batch, tokens [at, at + n), before it is committed; its error ends the prefill. NULL: not
        called. */
     specdec_result (*batch_done)(void *listener, int at, int n);
-    void *listener;
+    void *listener; /* argument of batch_done */
 } specdec__prefill_rows;
 
 /* Returns rows that ask for logits of token `from` and later ones, of which the last becomes row 0, and no states. */
-static specdec__prefill_rows specdec__forward_rows_from(int from)
+static specdec__prefill_rows specdec__prefill_rows_from(int from)
 {
     specdec__prefill_rows rows;
 
@@ -44967,7 +44986,7 @@ static void specdec__settle_whole(specdec__context *c)
     c->screen.needed = SPECDEC__SCREEN_LOGITS;
     c->screen.whole_steps++;
     c->screen.saved -= specdec__screen_plane_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
 }
 
 /* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
@@ -47477,11 +47496,12 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     if (t->few)
         specdec__retrieve_by_few(c, t, keys);
     else
-        specdec__forward_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim, SPECDEC__KEYS,
-                                     specdec__forward_query_column(c, t->layer, 0, t->query), t->count);
+        specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
+                                             SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
+                                             t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
-            weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
+            weights[k] = specdec__forward_get_score(c, t->scratch, q, a->from + k);
         factor = c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]);
         if (factor < 1)
             c->kernels->scale(chunks, factor, r->candidates);
@@ -49517,7 +49537,7 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
     specdec__view *view = &m->views[at];
     const int most = m->context.max_nodes, keys = count - m->skipped[at];
     const int sinks = m->skipped[at] ? specdec__min_int(SPECDEC__DRAFT_SINKS, keys) : 0;
-    specdec__prefill_rows rows = specdec__forward_rows_from(sinks); /* none of the sinks */
+    specdec__prefill_rows rows = specdec__prefill_rows_from(sinks); /* none of the sinks */
     specdec_result result = SPECDEC_OK;
 
     if (view->length < sinks)
@@ -49668,7 +49688,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m = m ? m : &counted;
     if (!specdec__model_can_decode(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
-                             specdec__model_name(d->model));
+                             specdec__model_architecture_name(d->model));
     if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
@@ -49687,7 +49707,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     for (i = 0; i < places; i++) {
         specdec__context_init_view(&m->context, m->views ? &m->views[i] : &view, &room, i >= room.max_views, arena);
         if (m->views && i >= room.max_views)
-            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+            specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
@@ -49862,7 +49882,7 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     m = m ? m : &counted;
     if (specdec__model_can_decode(model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             specdec__model_name(model));
+                             specdec__model_architecture_name(model));
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
@@ -49958,7 +49978,7 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                                      int wanted, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[at];
-    specdec__prefill_rows rows = specdec__forward_rows_from(wanted ? end - 1 : end);
+    specdec__prefill_rows rows = specdec__prefill_rows_from(wanted ? end - 1 : end);
 
     rows.reads = t->states;
     rows.reads_from = t->from;
@@ -50159,7 +50179,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
         if (i < room.max_views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
         else if (m->sequences)
-            specdec__kv_add_kept(&m->context.kv, &t->view);
+            specdec__kv_add_kept_view(&m->context.kv, &t->view);
         t->count = i < room.max_views && m->lead;
     }
     m->levels.logits = m->context.logits;
@@ -50374,7 +50394,8 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
                              m->reads.width, target->embedding);
     if (target->layers < 2 || specdec__mixing_exists(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
-                             "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
+                             "which a %s of %d layers does not have", specdec__model_architecture_name(target),
+                             target->layers);
     for (i = 0; i < m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
         const int windowed = s.span == SPECDEC__WINDOW, from = target->layers - 1 - windowed;
@@ -50688,7 +50709,7 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     }
     batch.wanted = c->wanted;
     result = specdec__forward(c, &batch, error);
-    specdec__view_unreserve(view, &c->kv);
+    specdec__view_free_reserved(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
 }
 
@@ -50758,7 +50779,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     int i, from, to;
 
     for (from = view->length; !result && from >= heard->from && from < end; from = to) {
-        specdec__prefill_rows rows = specdec__forward_rows_from(end);
+        specdec__prefill_rows rows = specdec__prefill_rows_from(end);
 
         to = specdec__min_int(end, from + m->context.max_nodes);
         for (i = from - heard->from; i < to - heard->from; i++) {
@@ -50841,7 +50862,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
         specdec__context_init_view(&m->context, m->views ? &m->views[i] : &counted_view, &room,
                                    i >= setup->room->max_views, arena);
         if (m->views && i >= setup->room->max_views)
-            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+            specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     specdec__draft_block_rows(m, setup->config->tree_size, arena);
     m->levels.begin = specdec__draft_block_begin;
@@ -52685,7 +52706,7 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
 {
     const specdec_source *source = specdec__engine_source(&e->config, kind);
 
-    return kind->nextn ? specdec__nextn_has(e->target_model)
+    return kind->nextn ? specdec__nextn_exists(e->target_model)
                        : !source || kind->optional || specdec__source_given(source);
 }
 
@@ -52909,7 +52930,7 @@ static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *are
         specdec__context_init_view(&e->target, &kept->view, &e->room, 1, arena);
         kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.view_keys);
         if (e->kept)
-            specdec__kv_add_kept(&e->target.kv, &kept->view);
+            specdec__kv_add_kept_view(&e->target.kv, &kept->view);
     }
 }
 
@@ -53644,7 +53665,7 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
 
     if (!d) {
         result = specdec__forward(&e->target, &batch, NULL);
-        specdec__view_unreserve(&t->view, &e->target.kv);
+        specdec__view_free_reserved(&t->view, &e->target.kv);
         return result;
     }
     p = &d->proposals[t->at];
@@ -53909,7 +53930,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
                                       &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
-        specdec__view_unreserve(&t->view, &e->target.kv);
+        specdec__view_free_reserved(&t->view, &e->target.kv);
     else if (rows->logits_from < count)
         e->row_of = t;
     return result;
@@ -53966,7 +53987,7 @@ static void specdec__engine_adopt(specdec *t)
    unless rows are wanted. */
 static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__prefill_rows *wanted)
 {
-    specdec__prefill_rows rows = wanted ? *wanted : specdec__forward_rows_from(t->count - 1);
+    specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_from(t->count - 1);
 
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
@@ -54165,7 +54186,7 @@ SPECDEC__FOR_SIZE
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_drain(t->engine);
-    specdec__view_unreserve(&t->view, &t->engine->target.kv);
+    specdec__view_free_reserved(&t->view, &t->engine->target.kv);
     t->failed = result;
     if (result == SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 0);
@@ -55152,7 +55173,7 @@ static void specdec__engine_reserve(specdec__engine *e)
         specdec *t = e->members[i];
 
         if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
-            specdec__view_unreserve(&t->view, &e->target.kv);
+            specdec__view_free_reserved(&t->view, &e->target.kv);
             specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
             specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
         }
@@ -55623,7 +55644,7 @@ static void specdec__engine_accept(specdec *t)
     for (i = 0; i < t->length; i++)
         e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
-    specdec__view_unreserve(&t->view, &e->target.kv);
+    specdec__view_free_reserved(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__ahead_on(e, &e->drafters[i]))
             specdec__ahead_end(t, t->tokens + before, t->count - before);
@@ -55746,7 +55767,7 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
             specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
-            specdec__view_unreserve(&t->view, &e->target.kv);
+            specdec__view_free_reserved(&t->view, &e->target.kv);
     }
 }
 
@@ -55853,7 +55874,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
     specdec__batch batch;
 
     if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_unreserve(stage->view, &c->kv);
+        specdec__view_free_reserved(stage->view, &c->kv);
         stage->failed = 0;
         return SPECDEC_OK;
     }
@@ -56360,7 +56381,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         return SPECDEC_OK;
     }
     if (t && e->room.max_views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
-        const specdec__prefill_rows rows = specdec__forward_rows_from(t->count - t->from_row);
+        const specdec__prefill_rows rows = specdec__prefill_rows_from(t->count - t->from_row);
 
         if (t->from_row || specdec__engine_pending(t) > 0)
             result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
@@ -57399,7 +57420,7 @@ static void specdec__link_output(specdec__link *link)
     }
     c->row_count = count;
     c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
     c->pool->cancel = cancel;
 }
 
@@ -57551,7 +57572,7 @@ static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n
 
 static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_unreserve(n->view, &link->context->kv);
+    specdec__view_free_reserved(n->view, &link->context->kv);
     link->nodes = 0;
     return 1;
 }
@@ -59474,7 +59495,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, logits || count <= 0);
-    specdec__prefill_rows wanted = specdec__forward_rows_from(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
@@ -59484,7 +59505,7 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
                                                   int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
-    specdec__prefill_rows wanted = specdec__forward_rows_from(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
     int i;
 
     if (!result && specdec__in_cluster(&t->engine->config))
@@ -59857,7 +59878,7 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
 static specdec_result specdec__nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
-    const specdec__prefill_rows none = specdec__forward_rows_from(t->handed_out);
+    const specdec__prefill_rows none = specdec__prefill_rows_from(t->handed_out);
     specdec_result result = SPECDEC_OK;
 
     specdec__engine_reroot(t, t->handed_out);
@@ -59882,7 +59903,7 @@ static specdec_result specdec__nodes_run(specdec *t, int n)
     result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);
-    specdec__view_unreserve(&t->view, &c->kv);
+    specdec__view_free_reserved(&t->view, &c->kv);
     return result;
 }
 
@@ -60677,7 +60698,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
 
 int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value)
 {
-    return gguf && key && value && specdec__gguf_find(gguf, key, value);
+    return gguf && key && value && specdec__gguf_find_value(gguf, key, value);
 }
 
 int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor)
@@ -60688,7 +60709,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
 /* A cursor at `place` in a file, which must lie in [from, to); 0 stands for from. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
 
     c.at = place < from ? from : place;
     c.is_bad = c.at >= to;
@@ -60756,7 +60777,7 @@ int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *o
 {
     const unsigned char *at = specdec__gguf_item(value, i);
 
-    return at && out && specdec__gguf_integer(value->type, at, out);
+    return at && out && specdec__gguf_read_integer(value->type, at, out);
 }
 
 int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
@@ -60772,7 +60793,7 @@ int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
     } else if (value->type == SPECDEC_GGUF_F64) {
         bits = specdec__load_u64(at);
         memcpy(out, &bits, sizeof bits);
-    } else if (specdec__gguf_integer(value->type, at, &integer)) {
+    } else if (specdec__gguf_read_integer(value->type, at, &integer)) {
         *out = value->type == SPECDEC_GGUF_U64 ? (double)specdec__load_u64(at) : (double)integer;
     } else {
         return 0;
@@ -62079,8 +62100,8 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
     for (span = 0; span < SPECDEC__SPANS; span++) /* a view has room for a state in any case */
-        if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
-                                (int)field[SPECDEC__SAVE_KEYS]))
+        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
+                                          (int)field[SPECDEC__SAVE_KEYS]))
             return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
@@ -62111,7 +62132,7 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
     if (specdec__states_exist(&kv->states) && keys)
         specdec__state_copy_file_slot(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.next_position = keys;
-    specdec__view_update_room(&t->view, kv);
+    specdec__view_update_tail_slots(&t->view, kv);
 }
 
 /* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a

@@ -989,7 +989,7 @@ static void check_pages(void)
     enum { MOST = 4000, WINDOW = 512 };
     static int32_t tokens[MOST];
     const int count = quick ? 1500 : MOST;
-    const specdec__prefill_rows rows = specdec__forward_rows_from(count - 1);
+    const specdec__prefill_rows rows = specdec__prefill_rows_from(count - 1);
     specdec_error error = {SPECDEC_OK, ""};
     const specdec__pages *whole, *window;
     maker_recipe r;
@@ -1185,7 +1185,7 @@ static void attend(void *argument, int thread)
 {
     const attention *a = (const attention *)argument;
 
-    specdec__forward_attention(a->context, thread, a->layer);
+    specdec__forward_run_attention(a->context, thread, a->layer);
 }
 
 /* Attention alone, of nodes that follow a long text, with made queries, against the plain one: the same bits with every

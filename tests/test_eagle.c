@@ -131,7 +131,7 @@ static int ask(specdec *t, guess *g)
     CHECK_EQUAL_INT(d->kind->fill(d, p, &failure), SPECDEC_OK);
     memcpy(g->last, m->context.logits, bytes);
     memcpy(g->tokens, p->tokens, sizeof g->tokens);
-    specdec__view_unreserve(&m->sequences[t->at].view, &m->context.kv);
+    specdec__view_free_reserved(&m->sequences[t->at].view, &m->context.kv);
     return 1;
 }
 
@@ -234,7 +234,7 @@ static void check_rows(specdec *t, const int32_t *tokens, const float *wanted, i
     specdec__drafter *d = &t->engine->drafters[0];
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     const int stride = specdec__forward_read_stride(d->model), first = 0;
-    specdec__prefill_rows rows = specdec__forward_rows_from(0);
+    specdec__prefill_rows rows = specdec__prefill_rows_from(0);
     double worst = 0, worst_g = 0, divergence = 0;
     int i;
 

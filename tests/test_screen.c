@@ -280,12 +280,12 @@ static void step(int kind, int n, counts *done, const char *isa)
 
     memset(b.wrong, 0, sizeof b.wrong);
     c[0].any_unsound = c[1].any_unsound = c[1].screen.needed = 0;
-    specdec__pool_run(&b.pool, 1, specdec__forward_logits, &c[0]);
-    specdec__pool_run(&b.pool, 1, specdec__forward_logits, &c[1]);
+    specdec__pool_run(&b.pool, 1, specdec__forward_compute_logits, &c[0]);
+    specdec__pool_run(&b.pool, 1, specdec__forward_compute_logits, &c[1]);
     CHECK(memcmp(b.logits[0], b.logits[1], all * sizeof(float)) == 0);
     CHECK_EQUAL_INT(c[1].any_unsound, c[0].any_unsound);
     c[1].screen.needed = SPECDEC__SCREEN_BOUNDS;
-    specdec__pool_run(&b.pool, 1, specdec__forward_logits, &c[1]);
+    specdec__pool_run(&b.pool, 1, specdec__forward_compute_logits, &c[1]);
     CHECK(c[1].screen.computed);
     for (i = 0; i < all; i++) {
         low += b.logits[1][i] * c[0].model->fact[SPECDEC__LOGIT_SCALE] < b.logits[0][i];

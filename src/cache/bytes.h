@@ -17,7 +17,7 @@ SPECDEC__FOR_SIZE
 /* A position in a saved file, and the direction of the copy: into the cache (a load) or into the file (a save). */
 typedef struct specdec__kv_file {
     unsigned char *next_byte; /* the next byte of the file; a load only reads it */
-    int loads;         /* 1: bytes go from the file into the cache; 0: from the cache into the file */
+    int loads;                /* 1: bytes go from the file into the cache; 0: from the cache into the file */
 } specdec__kv_file;
 
 /* Copies `count` units of 1, 2 or 4 bytes between a file and a page of the cache. Units are contiguous in the file, and
@@ -133,7 +133,7 @@ static void specdec__state_copy_file_slot(const specdec__states *s, int slot, sp
 
 /* Whether a span has enough pages for logical positions [from, end) of a view. Free pages count, and so do pages that
    only kept views or this view hold, as these would be freed. */
-static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
+static int specdec__view_has_free_pages(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__pages *pages = &kv->span[span];
     const specdec__segments *s = &view->span[span];
@@ -145,8 +145,8 @@ static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, 
     return !pages->count || (needed <= room && needed <= view->max_segments);
 }
 
-/* Gives an empty view slots for logical positions [from, end) of a span. The caller has checked with specdec__view_fits
-   that there are enough pages. */
+/* Gives an empty view slots for logical positions [from, end) of a span. The caller has checked with
+   specdec__view_has_free_pages that there are enough pages. */
 static void specdec__view_assign_slots(specdec__view *view, specdec__kv *kv, int span, int from, int end)
 {
     specdec__segments *s = &view->span[span];

@@ -50,19 +50,19 @@ typedef struct specdec__segment {
 /* The segments of a view in one span, by logical position, then the view's spare pages. */
 typedef struct specdec__segments {
     specdec__segment *segment; /* (max_segments of the view); entries behind `count` name the spare pages */
-    int count, spare_pages; /* how many segments; how many spare pages, all of whose slots are reserved */
-    int tail_slots;       /* reserved slots in the last segment's page, behind its last key; 0: other views hold the
-                             page */
+    int count, spare_pages;    /* how many segments; how many spare pages, all of whose slots are reserved */
+    int tail_slots;            /* reserved slots in the last segment's page, behind its last key; 0: other views hold
+                                  the page */
 } specdec__segments;
 
 /* The keys of one sequence, in logical order. Slots reserved for the nodes of a step follow the last segment: first the
    free slots of the last page if no other view holds it, then the slots of spare pages. */
 typedef struct specdec__view {
-    specdec__segments span[SPECDEC__SPANS];
-    int max_segments; /* segments that there is memory for, in each span */
-    int length;   /* committed keys */
-    int next_position; /* RoPE position of the next token: `length`, unless keys were left out */
-    specdec__state state; /* of the recurrent layers */
+    specdec__segments span[SPECDEC__SPANS]; /* segments for layers of each span */
+    int max_segments;                       /* segments that there is memory for, in each span */
+    int length;                             /* committed keys */
+    int next_position;                      /* RoPE position of the next token: `length`, unless keys were left out */
+    specdec__state state;                   /* of the recurrent layers */
     /* only for kept views: */
     int is_kept;                /* 1: this is a kept view */
     int shared_keys;            /* the most keys that any live view has shared with this one; 0: none has */
@@ -96,12 +96,13 @@ enum {
 
 /* A change of a view, as its listener receives it. */
 typedef struct specdec__kv_event {
-    int kind; /* SPECDEC__KV_RESERVE, ... */
-    specdec__view *view;
-    specdec__view *other; /* the view whose keys were shared; NULL: none */
+    int kind;                        /* SPECDEC__KV_RESERVE, ... */
+    specdec__view *view;             /* the changed view */
+    specdec__view *other;            /* the view whose keys were shared; NULL: none */
     int first_number, second_number; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
-    const int *path; /* committed nodes, in order; then nodes that stay; NULL: none */
-    int renumbered; /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes are gone */
+    const int *path;                 /* committed nodes, in order; then nodes that stay; NULL: none */
+    int renumbered;                  /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes
+                                        are gone */
 } specdec__kv_event;
 
 /* The layout of a layer's keys and values in the pages of its span. */
@@ -118,17 +119,17 @@ typedef struct specdec__kv_layer {
 /* The cache of one context: pages of keys and values, slots of recurrent states, and the list of kept views. */
 typedef struct specdec__kv {
     int type;                 /* SPECDEC__KV_F16, ... */
-    int layers;
-    specdec__kv_layer *layer; /* (layers) */
+    int layers;               /* layers on this rank */
+    specdec__kv_layer *layer; /* (layers) layout of each layer's keys and values */
     int dim;                  /* the largest size of a key or value of any layer, padded */
     size_t head_bytes;        /* the most bytes that the keys and values of one head take in a page, over all layers */
-    specdec__pages span[SPECDEC__SPANS];
+    specdec__pages span[SPECDEC__SPANS]; /* pages for layers of each span */
     specdec__states states;   /* of the recurrent layers */
     specdec__view *first_kept; /* first kept view of a linked list; NULL: there is none */
     uint64_t use_clock;       /* counts the uses of kept views; orders them by last use */
     void (*notify)(void *listener, const specdec__kv_event *news); /* called with each change of a view; NULL: no
                                                                    listener */
-    void *listener;
+    void *listener;           /* argument of notify */
 } specdec__kv;
 
 /* Keys older than a window that are kept, so that a sequence can be truncated by a few tokens. */
@@ -162,9 +163,9 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
 
 /* What the cache and a context must have room for. */
 typedef struct specdec__kv_demand {
-    int max_views; /* live views */
-    int view_keys; /* keys of one view, at most */
-    int all_keys; /* keys of all views together, at most */
+    int max_views;  /* live views */
+    int view_keys;  /* keys of one view, at most */
+    int all_keys;   /* keys of all views together, at most */
     int step_nodes; /* nodes of one step, at most */
     int reserved_nodes; /* slots that all views together reserve for nodes, at most */
     int kept_views; /* kept views; they have no pages of their own */
@@ -344,8 +345,8 @@ static void specdec__view_init(specdec__view *view, const specdec__kv *kv, int c
     specdec__state_init(&view->state, &kv->states, tree, arena);
 }
 
-/* Adds a view to the cache's list of kept views. Not for an arena that only counts. */
-static void specdec__kv_add_kept(specdec__kv *kv, specdec__view *view)
+/* Adds a view to the cache's list of kept views. Called only once views have memory, not while an arena counts. */
+static void specdec__kv_add_kept_view(specdec__kv *kv, specdec__view *view)
 {
     view->is_kept = 1;
     view->next_kept = kv->first_kept;

@@ -14,7 +14,7 @@ SPECDEC__FOR_SIZE
 
 /* Computes tail_slots of the last segments: how many free slots of their pages this view may reserve. Called only when
    this view has changed: what other views do to these pages must not move the nodes that are reserved. */
-static void specdec__view_update_room(specdec__view *view, const specdec__kv *kv)
+static void specdec__view_update_tail_slots(specdec__view *view, const specdec__kv *kv)
 {
     const int used = view->length % SPECDEC__KEYS;
     int span;
@@ -340,7 +340,7 @@ static void specdec__view_free_old_pages(specdec__view *view, specdec__pages *pa
 }
 
 /* Frees all reserved slots of a view: its spare pages, and the recurrent inputs of its nodes. */
-static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
+static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
 {
     int span, had = 0;
 
@@ -351,7 +351,7 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
             specdec__pages_add_holder(&kv->span[span], s->segment[s->count + --s->spare_pages].page, view, -1);
     }
     if (specdec__states_exist(&kv->states))
-        specdec__state_unreserve(&view->state, &kv->states);
+        specdec__state_drop_nodes(&view->state, &kv->states);
     if (had)
         specdec__kv_notify(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -390,7 +390,7 @@ static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, c
     view->next_position += count;
     for (span = 0; span < SPECDEC__SPANS; span++)
         specdec__view_free_old_pages(view, &kv->span[span], &view->span[span]);
-    specdec__view_update_room(view, kv);
+    specdec__view_update_tail_slots(view, kv);
     for (span = 0; span < SPECDEC__SPANS; span++)
         view->span[span].tail_slots = specdec__max_int(view->span[span].tail_slots, rooms[span]);
     specdec__kv_notify(kv, SPECDEC__KV_COMMIT, view, NULL, count, stay, path);
@@ -406,10 +406,10 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
 /* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    specdec__view_unreserve(view, kv);
+    specdec__view_free_reserved(view, kv);
     specdec__kv_notify(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
     specdec__view_cut(view, kv, length);
-    specdec__view_update_room(view, kv);
+    specdec__view_update_tail_slots(view, kv);
 }
 
 /* Records that a view was made or used now, and that live views have shared its first `shared` keys. */
@@ -427,7 +427,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
 {
     int end, span, i;
 
-    specdec__view_unreserve(view, kv);
+    specdec__view_free_reserved(view, kv);
     if (specdec__states_exist(&kv->states)) {
         if (from || view->length)
             return 0;
@@ -459,7 +459,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     }
     view->length += count;
     view->next_position = other->next_position - (other->length - end);
-    specdec__view_update_room(view, kv);
+    specdec__view_update_tail_slots(view, kv);
     specdec__view_mark_used(view, kv, 0);
     specdec__view_mark_used(other, kv, end);
     return 1;

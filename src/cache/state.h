@@ -23,7 +23,7 @@ typedef struct specdec__states {
     int count, free_count; /* all slots, free slots; 0: the model has no recurrent layers */
     size_t bytes;          /* bytes of a slot: for each layer on this rank two windows (taps - 1, channels) and matrices
                               (heads, rows, values) */
-    unsigned char *memory; /* (count, bytes) */
+    unsigned char *memory; /* (count, bytes) the slots */
     int *free_slots;       /* (free_count) numbers of the free slots */
     int *references;       /* (count) how many references views have to each slot */
     unsigned char *current_window; /* (count) which of the two windows is the current one: 0 or 1 */
@@ -35,8 +35,8 @@ typedef struct specdec__states {
 
 /* A slot and the number of tokens that its states include. slot -1: none, the initial state, all zeros. */
 typedef struct specdec__point {
-    int length, slot;
-    int certain; /* 1: a step with certain nodes (a prompt) wrote it */
+    int length, slot; /* tokens that the states include; number of the slot */
+    int certain;      /* 1: a step with certain nodes (a prompt) wrote it */
 } specdec__point;
 
 /* The recurrent states of one view: points in slots, and the stored inputs of tokens behind the last point. */
@@ -160,16 +160,16 @@ static int specdec__states_take_slot(specdec__states *s)
 }
 
 /* Frees the slot that a step has written for certain nodes which were not committed. */
-static void specdec__state_drop_next(specdec__state *state, specdec__states *s)
+static void specdec__state_drop_uncommitted(specdec__state *state, specdec__states *s)
 {
     specdec__states_add_reference(s, state->uncommitted.slot, -1);
     state->uncommitted.slot = -1;
 }
 
 /* Drops the stored inputs of all uncommitted nodes. */
-static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
+static void specdec__state_drop_nodes(specdec__state *state, specdec__states *s)
 {
-    specdec__state_drop_next(state, s);
+    specdec__state_drop_uncommitted(state, s);
     state->nodes = state->certain = 0;
 }
 
@@ -282,7 +282,7 @@ static void specdec__state_cut(specdec__state *state, specdec__states *s, int le
 {
     const int now = specdec__state_current(state).length;
 
-    specdec__state_unreserve(state, s);
+    specdec__state_drop_nodes(state, s);
     state->waiting = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
         specdec__states_add_reference(s, state->point[--state->count].slot, -1);

@@ -147,7 +147,7 @@ static void specdec__link_output(specdec__link *link)
     }
     c->row_count = count;
     c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
     c->pool->cancel = cancel;
 }
 

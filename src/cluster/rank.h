@@ -24,7 +24,7 @@ static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n
 
 static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_unreserve(n->view, &link->context->kv);
+    specdec__view_free_reserved(n->view, &link->context->kv);
     link->nodes = 0;
     return 1;
 }

@@ -64,7 +64,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
 
 int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value)
 {
-    return gguf && key && value && specdec__gguf_find(gguf, key, value);
+    return gguf && key && value && specdec__gguf_find_value(gguf, key, value);
 }
 
 int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor)
@@ -75,7 +75,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
 /* A cursor at `place` in a file, which must lie in [from, to); 0 stands for from. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
 
     c.at = place < from ? from : place;
     c.is_bad = c.at >= to;
@@ -143,7 +143,7 @@ int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *o
 {
     const unsigned char *at = specdec__gguf_item(value, i);
 
-    return at && out && specdec__gguf_integer(value->type, at, out);
+    return at && out && specdec__gguf_read_integer(value->type, at, out);
 }
 
 int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
@@ -159,7 +159,7 @@ int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
     } else if (value->type == SPECDEC_GGUF_F64) {
         bits = specdec__load_u64(at);
         memcpy(out, &bits, sizeof bits);
-    } else if (specdec__gguf_integer(value->type, at, &integer)) {
+    } else if (specdec__gguf_read_integer(value->type, at, &integer)) {
         *out = value->type == SPECDEC_GGUF_U64 ? (double)specdec__load_u64(at) : (double)integer;
     } else {
         return 0;

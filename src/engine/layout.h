@@ -97,7 +97,7 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
 {
     const specdec_source *source = specdec__engine_source(&e->config, kind);
 
-    return kind->nextn ? specdec__nextn_has(e->target_model)
+    return kind->nextn ? specdec__nextn_exists(e->target_model)
                        : !source || kind->optional || specdec__source_given(source);
 }
 
@@ -321,7 +321,7 @@ static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *are
         specdec__context_init_view(&e->target, &kept->view, &e->room, 1, arena);
         kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.view_keys);
         if (e->kept)
-            specdec__kv_add_kept(&e->target.kv, &kept->view);
+            specdec__kv_add_kept_view(&e->target.kv, &kept->view);
     }
 }
 

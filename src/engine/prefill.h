@@ -81,7 +81,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
                                       &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
-        specdec__view_unreserve(&t->view, &e->target.kv);
+        specdec__view_free_reserved(&t->view, &e->target.kv);
     else if (rows->logits_from < count)
         e->row_of = t;
     return result;
@@ -138,7 +138,7 @@ static void specdec__engine_adopt(specdec *t)
    unless rows are wanted. */
 static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__prefill_rows *wanted)
 {
-    specdec__prefill_rows rows = wanted ? *wanted : specdec__forward_rows_from(t->count - 1);
+    specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_from(t->count - 1);
 
     specdec__pipe_drain(t->engine);
     t->from_row = 0;

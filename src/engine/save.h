@@ -442,8 +442,8 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
     for (span = 0; span < SPECDEC__SPANS; span++) /* a view has room for a state in any case */
-        if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
-                                (int)field[SPECDEC__SAVE_KEYS]))
+        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
+                                          (int)field[SPECDEC__SAVE_KEYS]))
             return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
@@ -474,7 +474,7 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
     if (specdec__states_exist(&kv->states) && keys)
         specdec__state_copy_file_slot(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.next_position = keys;
-    specdec__view_update_room(&t->view, kv);
+    specdec__view_update_tail_slots(&t->view, kv);
 }
 
 /* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a

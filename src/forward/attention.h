@@ -90,7 +90,7 @@ static float specdec__forward_query_scale(const specdec__context *c, const specd
 }
 
 /* Computes a thread's share of norms of queries and keys over all heads of a row together (the trait JOINT_NORMS). */
-static void specdec__forward_joint_norms(specdec__context *c, int thread, const specdec__layer *l)
+static void specdec__forward_norm_joint_heads(specdec__context *c, int thread, const specdec__layer *l)
 {
     const int q = l->shape.heads * l->shape.key_dim, kv = l->shape.kv_heads * l->shape.key_dim;
     const float epsilon = c->model->epsilon;
@@ -115,8 +115,8 @@ static int specdec__forward_query_column(const specdec__context *c, const specde
 }
 
 /* Records a row whose key or value (padded) is not finite, or too large for the cache's type. */
-static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
-                                          const float *key, const float *value)
+static void specdec__forward_check_key_value(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
+                                             const float *key, const float *value)
 {
     const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
 
@@ -151,7 +151,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
     if (c->model->trait[SPECDEC__NORMED_VALUES])
         c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
                          specdec__round_up(value_size, 16), s->out);
-    specdec__forward_check_stored(c, thread, row, to, s->queries, s->out);
+    specdec__forward_check_key_value(c, thread, row, to, s->queries, s->out);
     specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
@@ -194,7 +194,7 @@ static void specdec__forward_rotate_queries(specdec__context *c, int thread, con
 /* A unit of attention that one thread computes: query heads [from, to) of one kv head of a layer, for nodes [first,
    last) and some stretches of keys. */
 typedef struct specdec__attention_unit {
-    const specdec__layer *layer;
+    const specdec__layer *layer; /* the layer whose attention is computed */
     const specdec__kv_layer *kv; /* the layout of its keys and values */
     int kv_head, first_head, end_head; /* number of the kv head; query heads [from, to) */
     int first_node, end_node;    /* nodes [first, last) */
@@ -211,7 +211,7 @@ SPECDEC__INLINE int specdec__forward_last_seen_node(const specdec__context *c, i
 }
 
 /* Returns the number of keys up to the last one that a node attends to, included. */
-SPECDEC__INLINE int specdec__forward_seen_end(const specdec__context *c, int node)
+SPECDEC__INLINE int specdec__forward_count_seen_keys(const specdec__context *c, int node)
 {
     const int last = specdec__forward_last_seen_node(c, node);
 
@@ -225,7 +225,7 @@ static specdec__range specdec__forward_seen_range(const specdec__context *c, con
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
     specdec__range range;
 
-    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_seen_end(c, node) - base);
+    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_count_seen_keys(c, node) - base);
     range.from = window ? specdec__max_int(c->key_index[node] + 1 - window - base, 0) : 0;
     return range;
 }
@@ -373,8 +373,8 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
 
 /* Computes s->scores (4 tiles, SPECDEC__SCORES, 16 keys): columns [column, column + count) of c->rotated_columns times
    the first `slots` keys (dim) of a page, which are tiles of codes. */
-static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int dim,
-                                         int slots, int column, int count)
+static void specdec__forward_compute_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys,
+                                                 int dim, int slots, int column, int count)
 {
     const size_t bytes = (size_t)dim / 32 * 34 * SPECDEC__ROWS;
     float *sums[2];
@@ -394,8 +394,8 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
 
 /* Computes s->scores (count <= 4, 64): queries times the first `slots` keys (dim) of a page. next: keys to be
    prefetched. */
-static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim, int halves,
-                                    int slots, const void *next, const size_t *query, int count)
+static void specdec__forward_compute_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim,
+                                            int halves, int slots, const void *next, const size_t *query, int count)
 {
     const float *rotated = c->rotated + query[0] * dim;
     int i;
@@ -409,7 +409,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
 }
 
 /* Returns the score of the q-th query with a key, from s->scores in either layout. */
-SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const specdec__scratch *s, int q, int key)
+SPECDEC__INLINE float specdec__forward_get_score(const specdec__context *c, const specdec__scratch *s, int q, int key)
 {
     const int tile = key / SPECDEC__ROWS;
 
@@ -473,7 +473,8 @@ static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, 
     halves = specdec__forward_load_page(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_list_queries(c, u, first, last, block, at, 4, query, range);
-        specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query, count);
+        specdec__forward_compute_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query,
+                                        count);
         specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
                                     next ? next + u->kv->key_bytes : values);
         next = NULL; /* it is on its way */
@@ -497,10 +498,10 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_list_queries(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS,
                                               query, range);
-        specdec__forward_tile_scores(c, s, keys, u->kv->dim, slots,
-                                     specdec__forward_query_column(c, u->layer, first - c->first + at / part,
-                                                                   u->first_head + at % part),
-                                     count);
+        specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
+                                             specdec__forward_query_column(c, u->layer, first - c->first + at / part,
+                                                                           u->first_head + at % part),
+                                             count);
         specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
         next = NULL; /* it is on its way */
     }
@@ -531,7 +532,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
             const void *keys, *values;
 
             specdec__forward_load_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
-            specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
+            specdec__forward_compute_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
@@ -640,7 +641,7 @@ static specdec__range specdec__forward_seen_stretches(const specdec__context *c,
     specdec__range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
-        const int most = specdec__max_int(specdec__forward_seen_end(c, first) - 1, 0);
+        const int most = specdec__max_int(specdec__forward_count_seen_keys(c, first) - 1, 0);
 
         seen.from = specdec__min_int(seen.from, window ? specdec__max_int(c->key_index[first] + 1 - window, 0) / keys
                                      : 0);
@@ -807,7 +808,7 @@ static specdec__attention_unit specdec__forward_make_unit(const specdec__context
 }
 
 /* Computes a thread's share of the attention of a layer for all nodes. Returns 1 when cancelled. */
-static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__attention_division by = specdec__forward_divide_attention(c, layer);
     const int group = layer->shape.heads / layer->shape.kv_heads, items = c->n * layer->shape.kv_heads;

@@ -23,9 +23,9 @@
    view has changed: only their keys and values are read. */
 typedef struct specdec__batch {
     int n, done_count;             /* all nodes; nodes that an earlier step has run */
-    const int32_t *tokens;         /* (n) */
+    const int32_t *tokens;         /* (n) token id of each node */
     const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
-    specdec__view *const *views;   /* (n) */
+    specdec__view *const *views;   /* (n) view of each node: the keys of its sequence */
     const unsigned char *wanted;   /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
                                       run */
     const unsigned char *certain;  /* (n) 1: certain to be committed if the step succeeds, as the tokens of a prompt:
@@ -36,15 +36,15 @@ typedef struct specdec__batch {
 /* Hidden states that a step copies for one reader. layers[i]: the residual stream before layer number layers[i]; or
    SPECDEC_STATE_FINAL. */
 typedef struct specdec__state_reader {
-    const int *layers; /* (count) */
-    int count;
+    const int *layers; /* (count) layers before which states are copied, or SPECDEC_STATE_FINAL */
+    int count;         /* states of each node */
     int first;         /* the first of the step's nodes whose states are copied */
     float *out;        /* (nodes from the first on, count, embedding); NULL: no states are copied */
 } specdec__state_reader;
 
 /* Buffers of one thread. dim: the largest padded size of a head. */
 typedef struct specdec__scratch {
-    specdec__panel *panel;     /* (2) */
+    specdec__panel *panel;     /* (2) unpacked weights of two tiles */
     unsigned char *tile;       /* (2, 16 rows x 256 values) tiles that are repacked as they are needed, where weights
                                   stay in the file */
     float *sums;               /* (2, 64 columns, 16 rows) products of two tiles */
@@ -71,7 +71,7 @@ typedef struct specdec__scratch {
 
 /* Columns [column, column + count), at most SPECDEC__COLUMNS, that one expert multiplies. */
 typedef struct specdec__expert_job {
-    int expert, column, count;
+    int expert, column, count; /* number of the expert, first column, number of columns */
 } specdec__expert_job;
 
 /* The experts of each row of a step (mixture of experts). There is a column for each pair of a row and one of its
@@ -82,7 +82,7 @@ typedef struct specdec__expert_routes {
     int *column;       /* (n, chosen) column of each pair of row and expert */
     int *row;          /* (n * chosen) row of each column */
     int *first_column; /* (experts + 1) first column of each expert */
-    specdec__expert_job *job; /* (jobs) */
+    specdec__expert_job *job; /* (jobs) columns of one expert each */
     int jobs;          /* columns of all experts, in jobs of at most SPECDEC__COLUMNS */
 } specdec__expert_routes;
 
@@ -113,12 +113,12 @@ typedef struct specdec__mix_row {
 /* One step of the walk through a tree: target_copy of the state is overwritten by source_copy (-1: by the state
    itself), then a row is applied to it. */
 typedef struct specdec__mix_step {
-    int row, source_copy, target_copy;
+    int row, source_copy, target_copy; /* row that is applied, copies of the state before and after */
 } specdec__mix_step;
 
 /* The rows of one view in a step of recurrent layers, and what happens to the view's state. */
 typedef struct specdec__mix_part {
-    specdec__view *view;
+    specdec__view *view;  /* the view whose state is read and written */
     int read_slot, written_slot; /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
     int first_row;        /* the view's first row */
     int waiting, certain; /* its first rows are waiting tokens, the next ones certain nodes */
@@ -128,11 +128,11 @@ typedef struct specdec__mix_part {
 
 /* The rows of a step of recurrent layers, by view, and the buffers of these layers. */
 typedef struct specdec__mix_rows {
-    specdec__mix_row *row;         /* (rows) */
+    specdec__mix_row *row;         /* (rows) waiting tokens and nodes of all views */
     specdec__mix_step *step, *walk_stack; /* (steps) walks through the trees of all parts; (max_nodes) a buffer for
                                              making them */
     specdec__mix_part *part;       /* (parts) one for each view */
-    int rows, steps, parts;
+    int rows, steps, parts;        /* how many entries `row`, `step` and `part` have */
     int max_rows;                  /* rows that there is memory for */
     unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
                                       specdec__forward_mix_run_layer */
@@ -162,15 +162,15 @@ typedef struct specdec__screen {
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
     uint64_t rows, rows_read, whole_steps; /* statistics: see specdec_info */
-    int64_t saved;
+    int64_t saved;   /* bytes of weights that were not read; see specdec_info */
 } specdec__screen;
 
 /* A model with its cache and all buffers of a step. Buffers have rows for `max_nodes` nodes; e is the stride of rows of
    the embedding's width. */
 typedef struct specdec__context {
     const specdec__model *model;
-    const specdec__kernels *kernels;
-    specdec__pool *pool;
+    const specdec__kernels *kernels; /* functions for the processor's instruction set */
+    specdec__pool *pool;       /* threads that run a step together */
     int threads;               /* threads of the pool that take part */
     int checks_values;         /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
                                   change the text */
@@ -179,15 +179,15 @@ typedef struct specdec__context {
                                   the first that are not finite; negative: a key or value there was too large for the
                                   cache; 0: all values are sound */
     /* the current step: */
-    const specdec__batch *batch;
-    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
-                                  rows have logits */
+    const specdec__batch *batch; /* the nodes of the step */
+    int first, n, row_count;     /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
+                                    rows have logits */
     /* for all steps: */
     int max_nodes;             /* nodes of a step, at max_nodes */
     int max_rows;              /* rows of logits of a step, at max_nodes */
     int max_sums;              /* pairs of query and stretch whose sums there is memory for: see
                                   specdec__forward_seen_stretches */
-    specdec__scratch *scratch; /* (threads) */
+    specdec__scratch *scratch; /* (threads) buffers of each thread */
     const specdec__matrix *embedding, *output; /* the model's, or those of the model that lends them (the target) */
     int e;                     /* floats between rows of the embedding's width: see specdec__forward_stride; in shapes
                                   below, q, k, v and ff are such strides for the widest layer */
@@ -229,7 +229,7 @@ typedef struct specdec__context {
     float *latent;             /* (max_nodes, latent) what experts read, then the sum of their outputs; NULL: experts
                                   read h and add to y */
     float *shared_router;      /* (max_nodes) output of the shared expert's router */
-    specdec__expert_routes routes;
+    specdec__expert_routes routes; /* which experts each row goes through */
     specdec__mix_rows mix;     /* for recurrent layers; its `raw` lies in the same memory */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
     specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
@@ -239,13 +239,13 @@ typedef struct specdec__context {
     int *trunk;                /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
     specdec__range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
-    float *logits;             /* (max_rows, output rows) */
-    specdec__screen screen;
+    float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
+    specdec__screen screen;    /* screening of the output matrix */
     /* arrays for a batch: */
-    int32_t *tokens, *parents; /* (max_nodes) */
-    specdec__view **views;     /* (max_nodes) */
-    unsigned char *wanted;     /* (max_nodes) */
-    unsigned char *certain;    /* (max_nodes) */
+    int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
+    specdec__view **views;     /* (max_nodes) of specdec__batch */
+    unsigned char *wanted;     /* (max_nodes) of specdec__batch */
+    unsigned char *certain;    /* (max_nodes) of specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
                                                            drafters */
@@ -254,10 +254,10 @@ typedef struct specdec__context {
     /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
        cache's keys. NULL: not called. */
     void (*before_attention)(struct specdec__context *c, int thread, const specdec__layer *layer);
-    void *before_attention_argument; /* argument of recall */
+    void *before_attention_argument;     /* argument of recall */
     const specdec__forward_hooks *hooks; /* of a cluster; NULL: none */
-    void *hooks_argument;      /* argument of the hooks: the cluster's link */
-    specdec__kv kv;
+    void *hooks_argument;                /* argument of the hooks: the cluster's link */
+    specdec__kv kv;                      /* the cache of keys, values and recurrent states */
 } specdec__context;
 
 SPECDEC__FOR_SIZE

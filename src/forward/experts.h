@@ -37,7 +37,7 @@ static void specdec__forward_normalise_router(const specdec__context *c, float *
 
 /* Scores by which experts, or groups of experts, are ranked: the score of number i is value[i] + bias[i]. */
 typedef struct specdec__ranking_scores {
-    const float *scores, *bias; /* bias NULL: zeros */
+    const float *scores, *bias; /* of each number; bias NULL: zeros */
 } specdec__ranking_scores;
 
 /* Returns the score of number i. */

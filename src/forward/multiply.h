@@ -14,8 +14,8 @@
 
 /* A tile of a matrix: rows [16 * tile, 16 * tile + 16). */
 typedef struct specdec__matrix_tile {
-    const specdec__matrix *matrix;
-    int tile;
+    const specdec__matrix *matrix; /* the matrix that the tile belongs to */
+    int tile;                      /* number of the tile */
 } specdec__matrix_tile;
 
 /* Returns the address of a tile: repacked, or as its rows lie in the file. */
@@ -148,9 +148,9 @@ SPECDEC__FOR_SIZE
 /* Slices of a matrix that are multiplied to measure the time of a step, one for each thread. A slice is `pairs` pairs
    of tiles; the first thread's slice has the number index * threads. */
 typedef struct specdec__slices {
-    specdec__context *context;
-    const specdec__matrix *matrix;
-    int number, pairs;
+    specdec__context *context;     /* whose pool and scratch are used */
+    const specdec__matrix *matrix; /* the matrix to be timed */
+    int number, pairs;             /* number of this measurement; pairs of tiles in a slice */
 } specdec__slices;
 
 /* Multiplies a thread's slice by column 0, whatever it holds, and discards the sums: the weights are read as in a step
@@ -179,10 +179,10 @@ SPECDEC__FOR_SPEED
 
 /* A matrix to be multiplied, and where its product goes: out (n, stride) = matrix times columns + bias. */
 typedef struct specdec__matrix_product {
-    const specdec__matrix *matrix;
-    const float *bias; /* (rows); NULL: none */
-    float *rows_out;
-    size_t stride;
+    const specdec__matrix *matrix; /* the matrix to multiply by */
+    const float *bias;             /* (rows); NULL: none */
+    float *rows_out;               /* (n, stride) the product */
+    size_t stride;                 /* floats between rows of the product */
 } specdec__matrix_product;
 
 /* Writes the sums (count, 16) of a tile, plus the bias, to the rows of its target for columns [column, column + count).

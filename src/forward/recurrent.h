@@ -110,7 +110,7 @@ static int specdec__forward_mix_lay_out_view(specdec__context *c, const specdec_
     int local = 0, first, k, before = -1;
 
     if (i >= batch->done_count)
-        specdec__state_unreserve(state, &c->kv.states);
+        specdec__state_drop_nodes(state, &c->kv.states);
     if (specdec__state_current(state).length + state->waiting != view->length ||
         state->waiting > m->max_rows - m->rows - (batch->n - i))
         return 0;
@@ -222,8 +222,8 @@ static int specdec__forward_mix_block_channels(const specdec__mixing *m)
 
 /* Computes the convolution of one row for a block of channels, with the norms of queries and keys; for block 0 also the
    decays and rates of all heads. Of the short kind, writes the gated output to h. */
-static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mix_part *part,
-                                          const specdec__layer *layer, int number, int block)
+static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec__mix_part *part,
+                                              const specdec__layer *layer, int number, int block)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const specdec__mix_row *row = &c->mix.row[number];
@@ -412,8 +412,8 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             if (specdec__forward_mix_needs_convolution(c, from / blocks))
-                specdec__forward_mix_convolve(c, specdec__forward_mix_find_part(c, from / blocks), layer, from / blocks,
-                                              from % blocks);
+                specdec__forward_mix_convolve_row(c, specdec__forward_mix_find_part(c, from / blocks), layer,
+                                                  from / blocks, from % blocks);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -499,7 +499,7 @@ static void specdec__forward_mix_finish_early(specdec__context *c)
 
 /* Ends a step for the states of its views: the waiting tokens are in them now; the state with the certain nodes becomes
    state->uncommitted. done: 0: the step has ended early. */
-static void specdec__forward_mix_end(specdec__context *c, int done)
+static void specdec__forward_mix_end_step(specdec__context *c, int done)
 {
     specdec__states *s = &c->kv.states;
     int i;
@@ -538,8 +538,8 @@ static void specdec__forward_mix_end(specdec__context *c, int done)
 
 /* Lays out the rows of a batch for the recurrent layers. Errors: FULL (a state, its inputs or a free slot is
    missing). */
-static specdec_result specdec__forward_mix_prepare(specdec__context *c, const specdec__batch *batch,
-                                                   specdec_error *error)
+static specdec_result specdec__forward_mix_prepare_step(specdec__context *c, const specdec__batch *batch,
+                                                        specdec_error *error)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     int i, k, fine = 1;
@@ -559,7 +559,7 @@ static specdec_result specdec__forward_mix_prepare(specdec__context *c, const sp
     memset(c->mix.done, 0, (size_t)m->layers * (size_t)c->mix.parts * (size_t)(m->heads + 1));
     if (fine)
         return SPECDEC_OK;
-    specdec__forward_mix_end(c, 0);
+    specdec__forward_mix_end_step(c, 0);
     return specdec__fail(error, SPECDEC_ERROR_FULL, "the state of a sequence is not there");
 }
 

@@ -63,7 +63,7 @@ SPECDEC__FOR_SPEED
 
 /* A thread's part of a matrix of n rows: whole rows if there are many, else some blocks of 32 columns of every row. */
 typedef struct specdec__row_part {
-    int first_row, end_row; /* rows [first, last) */
+    int first_row, end_row;     /* rows [first, last) */
     int first_block, end_block; /* blocks of 32 columns [from, to) */
 } specdec__row_part;
 
@@ -83,13 +83,13 @@ static specdec__row_part specdec__forward_thread_part(const specdec__context *c,
 
 /* Rows that the next matrices read, and how they are computed before they are quantised. */
 typedef struct specdec__matrix_input {
-    float *values;     /* (n, stride) */
-    int n, stride;
+    float *values;     /* (n, stride) the input of the matrices */
+    int n, stride;     /* rows, and floats between them */
     const float *source; /* NULL, or: values = row source_rows[i] of `source`, */
     const float *norm; /* or its norm with these weights (NULL: no norm) */
     const int *source_rows; /* (n) row of the step that each row of values belongs to; NULL: row i */
     const float *up;   /* (n, up_stride): values = activation(values) * up */
-    int up_stride;
+    int up_stride;     /* floats between rows of `up` */
     int ungated;       /* 1: values = activation(values) * values, or with `xielu` that of these parameters: networks
                           without `up` */
     const float *xielu; /* (4) parameters of xIELU; NULL: another activation */

@@ -162,7 +162,7 @@ static int specdec__forward_project_queries(specdec__context *c, int thread, con
 }
 
 /* Runs the attention half of a layer: x += output matrix * attention(norm(x)). Returns 1 when cancelled. */
-static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const specdec__shape *s = &layer->shape;
@@ -178,7 +178,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
                      : specdec__forward_project_queries(c, thread, layer))
         return 1;
     if (c->model->trait[SPECDEC__JOINT_NORMS]) {
-        specdec__forward_joint_norms(c, thread, layer);
+        specdec__forward_norm_joint_heads(c, thread, layer);
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
@@ -192,7 +192,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    if (specdec__forward_attention(c, thread, layer) ||
+    if (specdec__forward_run_attention(c, thread, layer) ||
         (latent->rank &&
          specdec__forward_project_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
         return 1;
@@ -229,7 +229,7 @@ static int specdec__forward_mix_list_products(const specdec__context *c, const s
 
 /* Runs the recurrent half of a layer: x += output of the recurrence of norm(x). Where the layer also attends, the sum
    goes to c->mix.x_plus_output and x stays. Returns 1 when cancelled. */
-static int specdec__forward_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const specdec__mixing *m = &c->model->mixing;
@@ -275,7 +275,7 @@ static int specdec__forward_run_network(specdec__context *c, int thread, const s
 }
 
 /* Runs the feed-forward half of a layer without experts: x += network(norm(x)). Returns 1 when cancelled. */
-static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
@@ -288,8 +288,9 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__inputs); it holds matrix * x0 at first. */
-static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
+/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__inputs); at first the row is matrix *
+   x0. */
+static void specdec__forward_compute_layer_embedding(specdec__context *c, int thread, int i)
 {
     const specdec__inputs *inputs = &c->model->inputs;
     const int width = inputs->width, all = inputs->token_table.columns;
@@ -310,7 +311,7 @@ static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
 }
 
 /* Computes the embeddings for layers of all rows (specdec__inputs). Returns 1 when cancelled. */
-static int specdec__forward_layer_inputs(specdec__context *c, int thread)
+static int specdec__forward_compute_layer_embeddings(specdec__context *c, int thread)
 {
     const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
     specdec__matrix_product t;
@@ -323,7 +324,7 @@ static int specdec__forward_layer_inputs(specdec__context *c, int thread)
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
-        specdec__forward_layer_input(c, thread, i);
+        specdec__forward_compute_layer_embedding(c, thread, i);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -373,7 +374,7 @@ static int specdec__forward_begin_layer(specdec__context *c, int thread, const s
 
 /* Runs LAuReL behind the attention of a layer: x = (x + h + norm(up(down h))) / root(2), h being the input of
    attention: see specdec__streams. Returns 1 when cancelled. */
-static int specdec__forward_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
@@ -518,7 +519,7 @@ static int specdec__forward_add_dense_network(specdec__context *c, int thread, c
 
 /* Runs the feed-forward half of a layer with experts: x += outputs of its experts, and of the shared expert or the
    dense network if there is one. Returns 1 when cancelled. */
-static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__forward_run_expert_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int shared = layer->shape.shared;
     const specdec__matrix_input in = shared ? specdec__forward_make_input(c->h, c->n, c->e, NULL)
@@ -632,7 +633,7 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
 /* Computes a thread's share of the logits of the wanted rows of x, or of bounds, or of neither
    (specdec__screen_choice). In any case h becomes their hidden states, (row_count, e). A function of the thread
    pool. */
-static void specdec__forward_logits(void *argument, int thread)
+static void specdec__forward_compute_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
@@ -691,7 +692,7 @@ static int specdec__forward_store_block_keys(specdec__context *c, int thread)
 }
 
 /* Runs a thread's share of a step, a function of the thread pool: embedding, layers, hidden states, logits. */
-static void specdec__forward_worker(void *argument, int thread)
+static void specdec__forward_run_thread(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
@@ -703,7 +704,7 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__forward_embed_rows(c, thread);
     if (specdec__pool_barrier(c->pool) ||
         (SPECDEC__HEADS && m->reads.is_nextn && specdec__forward_project_states(c, thread)) ||
-        (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
+        (c->inputs && specdec__forward_compute_layer_embeddings(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     if (SPECDEC__HEADS && c->reads && m->block.size) {
@@ -717,15 +718,16 @@ static void specdec__forward_worker(void *argument, int thread)
         c->scratch[thread].current_half = 2 * i;
         if (c->streams && specdec__forward_begin_layer(c, thread, &m->layer[i]))
             return;
-        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_run_recurrent_half(c, thread,
+                                                                                                &m->layer[i]))
             return;
-        if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
+        if (m->layer[i].shape.kv_heads && specdec__forward_run_attention_half(c, thread, &m->layer[i]))
             return;
-        if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_laurel(c, thread, &m->layer[i]))
+        if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_run_laurel(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].current_half = 2 * i + 1;
-        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
-            : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
+        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
+            : m->layer[i].shape.feed_forward ? specdec__forward_run_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
         if ((c->inputs || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
@@ -737,7 +739,7 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__forward_copy_states(c, thread, m->layers);
     specdec__forward_copy_states(c, thread, SPECDEC_STATE_FINAL);
     if (c->row_count && specdec__model_has_last_layer(m) && !m->lacks_output)
-        specdec__forward_logits(c, thread);
+        specdec__forward_compute_logits(c, thread);
 }
 
 /* Reserves a slot for node i of a batch, and computes its logical and RoPE position. Returns 0 when pages run out. */
@@ -788,7 +790,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_reserve_node(c, batch, i)) {
-            specdec__view_unreserve(batch->views[i], &c->kv);
+            specdec__view_free_reserved(batch->views[i], &c->kv);
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
@@ -815,9 +817,9 @@ static specdec_result specdec__forward_skip_batch(specdec__context *c, const spe
 
     if (result || !specdec__states_exist(&c->kv.states))
         return result;
-    result = specdec__forward_mix_prepare(c, batch, error);
+    result = specdec__forward_mix_prepare_step(c, batch, error);
     if (!result)
-        specdec__forward_mix_end(c, 0);
+        specdec__forward_mix_end_step(c, 0);
     return result;
 }
 
@@ -832,13 +834,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
     if (!result && specdec__states_exist(&c->kv.states))
-        result = specdec__forward_mix_prepare(c, batch, error);
+        result = specdec__forward_mix_prepare_step(c, batch, error);
     if (result)
         return result;
-    if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
+    if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_run_thread, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     if (specdec__states_exist(&c->kv.states))
-        specdec__forward_mix_end(c, !result);
+        specdec__forward_mix_end_step(c, !result);
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->after_layers)
         return result;
     if (!result)
@@ -921,11 +923,11 @@ typedef struct specdec__prefill_rows {
     /* Called after each batch, tokens [at, at + n), before it is committed; its error ends the prefill. NULL: not
        called. */
     specdec_result (*batch_done)(void *listener, int at, int n);
-    void *listener;
+    void *listener; /* argument of batch_done */
 } specdec__prefill_rows;
 
 /* Returns rows that ask for logits of token `from` and later ones, of which the last becomes row 0, and no states. */
-static specdec__prefill_rows specdec__forward_rows_from(int from)
+static specdec__prefill_rows specdec__prefill_rows_from(int from)
 {
     specdec__prefill_rows rows;
 

@@ -25,7 +25,7 @@ static specdec_result specdec__model_init_ropes(specdec__model *m, specdec__aren
     float other = given;
     specdec__gguf_tensor unused;
     specdec__rope_scaling rope;
-    specdec__model_reader reader = specdec__model_read_keys(m, error);
+    specdec__model_reader reader = specdec__model_start_reading(m, error);
     specdec_result r = specdec__model_read_rope_scaling(m, &rope, error);
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
@@ -36,10 +36,10 @@ static specdec_result specdec__model_init_ropes(specdec__model *m, specdec__aren
     const float base = still ? 0 : m->rope_base;
 
     if (r ||
-        (r = specdec__model_frequencies(m, SPECDEC__ROPE, base, rope.divisor, factors[has_long > 0], arena,
-                                        error)) != SPECDEC_OK ||
-        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, base, rope.divisor, longer, arena,
-                                                     error)) != SPECDEC_OK))
+        (r = specdec__model_compute_frequencies(m, SPECDEC__ROPE, base, rope.divisor, factors[has_long > 0], arena,
+                                                error)) != SPECDEC_OK ||
+        (has_long && (r = specdec__model_compute_frequencies(m, SPECDEC__ROPE_LONG, base, rope.divisor, longer, arena,
+                                                             error)) != SPECDEC_OK))
         return r;
     m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = still ? 1 : rope.attention_factor;
     if (rope.yarn && !still) {
@@ -71,10 +71,10 @@ static specdec_result specdec__model_init_ropes(specdec__model *m, specdec__aren
     if (other > 0 && !(given > 0) && other != m->rope_base)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
-                             specdec__model_name(m));
+                             specdec__model_architecture_name(m));
     other = m->trait[SPECDEC__BASE_OF_REGULAR] ? given : other;
     if (m->trait[SPECDEC__ALTERNATE_BASE])
-        r = specdec__model_frequencies(m, SPECDEC__ROPE_ALTERNATE, other, 1, NULL, arena, error);
+        r = specdec__model_compute_frequencies(m, SPECDEC__ROPE_ALTERNATE, other, 1, NULL, arena, error);
     m->rope_scale[SPECDEC__ROPE_ALTERNATE] =
         other > 0 && m->trait[SPECDEC__ALTERNATE_BASE] != 1 ? rope.attention_factor : 1;
     return r;
@@ -87,7 +87,7 @@ static specdec_result specdec__model_read_short_vocabulary(specdec__model *m, co
     specdec__gguf_tensor t;
     int32_t *ids;
     int found, width, i;
-    specdec_result result = specdec__model_find_required(m, name, 0, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, 0, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -120,8 +120,8 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     char key[96];
     uint64_t i;
 
-    specdec__model_key(m, ".target_layers", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &list))
+    specdec__model_write_key(m, ".target_layers", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &list))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     if (!list.is_array || (list.type != SPECDEC_GGUF_I32 && list.type != SPECDEC_GGUF_U32) || !list.count ||
         list.count > SPECDEC__MAX_READS)
@@ -138,9 +138,9 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
 }
 
 /* Finds a tensor whose name contains a word, and copies the name. Returns 1 when found. */
-static int specdec__model_find_word(const specdec__model *m, const char *word, char *name, size_t size)
+static int specdec__model_find_tensor_with_word(const specdec__model *m, const char *word, char *name, size_t size)
 {
-    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    specdec__cursor c = specdec__cursor_at_start(m->gguf.file.data, m->gguf.file.size);
     const size_t length = strlen(word);
     uint64_t i;
     size_t k;
@@ -163,15 +163,15 @@ static int specdec__model_find_word(const specdec__model *m, const char *word, c
    one by one. Errors: FORMAT. */
 static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
     specdec__gguf_tensor t, order;
     char centroids[96], name[96];
     int32_t *ids;
     int i, found, wide;
 
-    if (!specdec__model_find_word(m, "centroid", centroids, sizeof centroids) ||
-        !specdec__model_find_word(m, "ordering", name, sizeof name) ||
+    if (!specdec__model_find_tensor_with_word(m, "centroid", centroids, sizeof centroids) ||
+        !specdec__model_find_tensor_with_word(m, "ordering", name, sizeof name) ||
         !specdec__model_find_tensor(m, centroids, &t) || !specdec__model_find_tensor(m, name, &order))
         return SPECDEC_OK;
     wide = order.type == SPECDEC__TYPE_I64 ? 8 : 4;
@@ -183,8 +183,8 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
     reads->centroids = (int)t.shape[1];
     reads->nearest_centroids = specdec__model_read_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
                                                          specdec__min_int(32, reads->centroids));
-    if (r.result || (r.result = specdec__model_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
-                                                      &found, error)) != SPECDEC_OK)
+    if (r.result || (r.result = specdec__model_bind_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
+                                                           &found, error)) != SPECDEC_OK)
         return r.result;
     ids = SPECDEC__TAKE(arena, int32_t, m->vocab_size);
     for (i = 0; i < m->vocab_size; i++) {
@@ -203,7 +203,7 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
 /* Binds the two projections of an assistant: see specdec__reads. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
     specdec_result result;
     int found;
@@ -212,11 +212,11 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
     reads->width = specdec__model_read_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
     if (r.result)
         return r.result;
-    result = specdec__model_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
-                                   &reads->matrix, &found, error);
+    result = specdec__model_bind_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
+                                        &reads->matrix, &found, error);
     if (!result)
-        result = specdec__model_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1,
-                                       &reads->next_state, &found, error);
+        result = specdec__model_bind_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1,
+                                            &reads->next_state, &found, error);
     if (result)
         return result;
     specdec__model_count_weights(m, &reads->matrix);
@@ -225,22 +225,22 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
 }
 
 /* Binds a matrix of (rows, columns), or if the file has that shape, of (other, columns). */
-static specdec_result specdec__model_matrix_of_either(specdec__model *m, const char *name, int rows, int other,
-                                                      int columns, specdec__matrix *out, specdec_error *error)
+static specdec_result specdec__model_bind_matrix_of_either(specdec__model *m, const char *name, int rows, int other,
+                                                           int columns, specdec__matrix *out, specdec_error *error)
 {
     specdec__gguf_tensor t;
     int found;
 
     if (specdec__model_find_tensor(m, name, &t) && t.shape[1] == (uint64_t)other)
         rows = other;
-    return specdec__model_matrix(m, name, rows, columns, 1, out, &found, error);
+    return specdec__model_bind_matrix(m, name, rows, columns, 1, out, &found, error);
 }
 
 /* Binds the tensors of DSpark, if the file has them: see specdec__block_model. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, specdec__arena *arena,
                                                  specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     const int trust = specdec__model_read_count(&r, ".has_confidence_head", 0, 1, 0);
     const float *bias = NULL;
     specdec__block_model *b = &m->block;
@@ -250,13 +250,13 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
     if (r.result || !specdec__model_find_tensor(m, "markov_w1.weight", &t))
         return r.result;
     rank = t.shape[0] < SPECDEC__MAX_DIMENSION / 2 ? (int)t.shape[0] : 0;
-    if ((r.result = specdec__model_matrix_of_either(m, "markov_w1.weight", m->vocab_size, rows, rank, &b->markov_in,
-                                                    error)) ||
-        (r.result = specdec__model_matrix_of_either(m, "markov_w2.weight", rows, m->vocab_size, rank, &b->markov_out,
-                                                    error)) ||
-        (trust && (r.result = specdec__model_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1, &b->confidence,
-                                                    &found, error))) ||
-        (trust && (r.result = specdec__model_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
+    if ((r.result = specdec__model_bind_matrix_of_either(m, "markov_w1.weight", m->vocab_size, rows, rank,
+                                                         &b->markov_in, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either(m, "markov_w2.weight", rows, m->vocab_size, rank,
+                                                         &b->markov_out, error)) ||
+        (trust && (r.result = specdec__model_bind_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1,
+                                                         &b->confidence, &found, error))) ||
+        (trust && (r.result = specdec__model_copy_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
         return r.result;
     b->confidence_bias = bias ? *bias : 0;
     specdec__model_count_weights(m, &b->markov_out);
@@ -266,7 +266,7 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
 /* Binds the tensors of a model that drafts blocks, besides its layers. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     const int rows = m->id_count ? m->id_count : m->vocab_size;
     specdec__block_model *b = &m->block;
     int found, rank;
@@ -280,12 +280,12 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
         return specdec__model_bind_markov(m, rows, arena, error);
     rank = specdec__model_read_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
     if (r.result ||
-        (r.result = specdec__model_matrix_of_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank,
-                                                    &b->predecessor, error)) ||
-        (r.result = specdec__model_matrix_of_either(m, "selector_successor.weight", m->vocab_size, rows, rank,
-                                                    &b->successor, error)) ||
-        (r.result = specdec__model_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
-                                          error)))
+        (r.result = specdec__model_bind_matrix_of_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank,
+                                                         &b->predecessor, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either(m, "selector_successor.weight", m->vocab_size, rows, rank,
+                                                         &b->successor, error)) ||
+        (r.result = specdec__model_bind_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
+                                               error)))
         return r.result;
     specdec__model_count_weights(m, &b->hidden);
     return SPECDEC_OK;
@@ -295,7 +295,7 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
    UNSUPPORTED. */
 static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
     specdec_result result;
     int found, normed;
@@ -311,14 +311,15 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
                              reads->width);
-    if (r.result || (result = specdec__model_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
-                                                    &reads->matrix, &found, error)) != SPECDEC_OK)
+    if (r.result || (result = specdec__model_bind_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
+                                                         &reads->matrix, &found, error)) != SPECDEC_OK)
         return r.result ? r.result : result;
     specdec__model_count_weights(m, &reads->matrix);
     if (m->block.size)
-        return specdec__model_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->matrix_norm, error);
-    return normed ? specdec__model_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
-                                          &reads->states_norm, error)
+        return specdec__model_copy_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->matrix_norm,
+                                          error);
+    return normed ? specdec__model_copy_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
+                                               &reads->states_norm, error)
                   : SPECDEC_OK;
 }
 
@@ -332,13 +333,13 @@ static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__are
 
     if (!inputs->width)
         return SPECDEC_OK;
-    if ((r = specdec__model_matrix(m, "per_layer_token_embd.weight", m->vocab_size, all, 1, &inputs->token_table,
-                                   &found, error)) != SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
-                                   error)) != SPECDEC_OK)
+    if ((r = specdec__model_bind_matrix(m, "per_layer_token_embd.weight", m->vocab_size, all, 1, &inputs->token_table,
+                                        &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
+                                        error)) != SPECDEC_OK)
         return r;
     specdec__model_count_weights(m, &inputs->matrix);
-    return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
+    return specdec__model_copy_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
 /* Binds the matrices of AltUp, from x to the other streams and back. The file has one tensor for each direction, with
@@ -353,7 +354,8 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
 
     for (k = 0; k < 2 && others > 0 && !result; k++) {
         memset(&all, 0, sizeof all);
-        result = specdec__model_matrices(m, names[k], others, m->embedding, m->embedding, 1, &all, &found, error);
+        result = specdec__model_bind_joined_matrices(m, names[k], others, m->embedding, m->embedding, 1, &all, &found,
+                                                     error);
         if (!result && all.scales)
             result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has scales of its own", names[k]);
         all.rows = m->embedding;
@@ -422,7 +424,7 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own_suffix(m, vectors, i, size)) &&
-                specdec__model_has_dimensions(vectors, i, size) &&
+                specdec__model_dimensions_have_tensor(vectors, i, size) &&
                 (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
                                SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i)) &&
                               !SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i))))
@@ -499,7 +501,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
 static specdec_result specdec__model_refuse_unread_in_part(const specdec__model *m, const specdec__gguf *part,
                                                            specdec_error *error)
 {
-    specdec__cursor c = specdec__cursor_over(part->file.data, part->file.size);
+    specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
     uint64_t i;
 
     c.at = part->tensors_at;
@@ -508,7 +510,8 @@ static specdec_result specdec__model_refuse_unread_in_part(const specdec__model 
 
         if (!specdec__model_reads_tensor(m, name))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %.*s is not read of %s models",
-                                 specdec__gguf_shown_bytes(name), (const char *)name.data, specdec__model_name(m));
+                                 specdec__gguf_shown_bytes(name), (const char *)name.data,
+                                 specdec__model_architecture_name(m));
     }
     return SPECDEC_OK;
 }
@@ -524,7 +527,7 @@ static specdec_result specdec__model_refuse_unread_tensors(const specdec__model 
         return SPECDEC_OK;
     do
         result = specdec__model_refuse_unread_in_part(m, &part, error);
-    while (!result && specdec__part_next(m, i++, &part));
+    while (!result && specdec__part_move_to_next(m, i++, &part));
     return result;
 }
 
@@ -548,14 +551,14 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
-                                   &found, error)) != SPECDEC_OK ||
-        (r = specdec__model_vector(m, specdec__model_final_norm_name(m), m->embedding, 1, arena, &m->output_norm,
-                                   error)) !=
+        (r = specdec__model_bind_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows,
+                                        &m->token_embedding, &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_copy_vector(m, specdec__model_final_norm_name(m), m->embedding, 1, arena, &m->output_norm,
+                                        error)) !=
             SPECDEC_OK ||
         (r = specdec__model_read_short_vocabulary(m, "d2t", arena, error)) != SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
-                                   m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
+                                        m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
         (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_refuse_unread_tensors(m, error)) != SPECDEC_OK)
         return r;

@@ -11,11 +11,11 @@
 SPECDEC__FOR_SIZE
 
 /* Writes a metadata key, such as "llama" + ".block_count", to a buffer and returns the buffer. */
-static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
+static const char *specdec__model_write_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
     specdec__writer w = specdec__writer_to(buffer, size);
 
-    specdec__write_string(&w, specdec__model_name(model));
+    specdec__write_string(&w, specdec__model_architecture_name(model));
     specdec__write_string(&w, suffix);
     return buffer;
 }
@@ -23,13 +23,13 @@ static const char *specdec__model_key(const specdec__model *model, const char *s
 /* Reads metadata keys of a model one after the other. After the first failure, which is in `result`, no more keys are
    read. */
 typedef struct specdec__model_reader {
-    const specdec__model *model;
-    specdec_error *error;
-    specdec_result result;
+    const specdec__model *model; /* the model whose file is read */
+    specdec_error *error;        /* filled in by the first failure */
+    specdec_result result;       /* SPECDEC_OK, or the first failure */
 } specdec__model_reader;
 
 /* Returns a reader of a model's metadata keys. */
-static specdec__model_reader specdec__model_read_keys(const specdec__model *model, specdec_error *error)
+static specdec__model_reader specdec__model_start_reading(const specdec__model *model, specdec_error *error)
 {
     specdec__model_reader reader;
 
@@ -47,7 +47,8 @@ static int specdec__model_read_count(specdec__model_reader *r, const char *suffi
     int64_t value = fallback;
 
     if (!r->result)
-        r->result = specdec__gguf_get_integer(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
+        r->result = specdec__gguf_get_integer(&r->model->gguf,
+                                              specdec__model_write_key(r->model, suffix, key, sizeof key),
                                               r->model->layers + r->model->nextn, low, high, &value, r->error);
     if (!r->result && value < 0)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
@@ -60,8 +61,9 @@ static float specdec__model_read_float(specdec__model_reader *r, const char *suf
     char key[96];
 
     if (!r->result)
-        r->result = specdec__gguf_get_float(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
-                                            &fallback, r->error);
+        r->result = specdec__gguf_get_float(&r->model->gguf,
+                                            specdec__model_write_key(r->model, suffix, key, sizeof key), &fallback,
+                                            r->error);
     return fallback;
 }
 
@@ -71,8 +73,8 @@ static float specdec__model_required_float(specdec__model_reader *r, const char 
     specdec__gguf_value unused;
     char key[96];
 
-    specdec__model_key(r->model, suffix, key, sizeof key);
-    if (!r->result && !specdec__gguf_find(&r->model->gguf, key, &unused))
+    specdec__model_write_key(r->model, suffix, key, sizeof key);
+    if (!r->result && !specdec__gguf_find_value(&r->model->gguf, key, &unused))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     return specdec__model_read_float(r, suffix, 1);
 }
@@ -98,10 +100,10 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
     char key[96];
     uint64_t i;
 
-    specdec__model_key(m, specdec__list_table[list].suffix, key, sizeof key);
+    specdec__model_write_key(m, specdec__list_table[list].suffix, key, sizeof key);
     if (r->result)
         return;
-    if (!specdec__gguf_find(&m->gguf, key, v)) {
+    if (!specdec__gguf_find_value(&m->gguf, key, v)) {
         if (needed)
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
         return;
@@ -110,8 +112,8 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
                                   (unsigned long long)v->count, m->layers + m->nextn);
     for (i = 0; !r->result && i < (v->is_array ? v->count : 1); i++)
-        if (!specdec__gguf_integer(v->type, v->items + (size_t)i * specdec__gguf_type_size[v->type], &value))
-            r->result = specdec__gguf_wrong_type(key, "an ", "integer", v, r->error);
+        if (!specdec__gguf_read_integer(v->type, v->items + (size_t)i * specdec__gguf_type_size[v->type], &value))
+            r->result = specdec__gguf_refuse_type(key, "an ", "integer", v, r->error);
         else if (value < low || value > specdec__list_table[list].high)
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
@@ -123,8 +125,9 @@ static int specdec__model_layer_size(const specdec__model *m, int list, int inde
     int64_t value = fallback;
 
     if (v->items)
-        specdec__gguf_integer(v->type, v->items + (v->is_array ? (size_t)index * specdec__gguf_type_size[v->type] : 0),
-                              &value);
+        specdec__gguf_read_integer(v->type, v->items + (v->is_array ? (size_t)index * specdec__gguf_type_size[v->type]
+                                                        : 0),
+                                   &value);
     return (int)value;
 }
 
@@ -166,7 +169,7 @@ static void specdec__model_read_router(specdec__model_reader *r, specdec__model 
 /* Reads the sizes of a mixture of experts. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_read_experts(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
 
     m->experts = specdec__model_read_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
@@ -232,7 +235,7 @@ static void specdec__model_read_block(specdec__model_reader *r, specdec__model *
 static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i;
 
     m->layers = specdec__model_read_count(&r, ".block_count", 1, 1 << 20, -1);
@@ -278,10 +281,10 @@ static specdec_result specdec__model_read_activation(const specdec__model *m, in
     int i;
 
     for (i = 0; i < 4; i++) {
-        if (!specdec__gguf_find(&m->gguf, keys[i], &v))
+        if (!specdec__gguf_find_value(&m->gguf, keys[i], &v))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
         if (v.type != SPECDEC_GGUF_F32)
-            return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
+            return specdec__gguf_refuse_type(keys[i], "", "f32", &v, error);
         if (v.is_array && v.count != (uint64_t)(m->all_layers + m->nextn))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
                                  (unsigned long long)v.count, m->all_layers + m->nextn);
@@ -304,12 +307,12 @@ static specdec_result specdec__model_read_sparsity(const specdec__model *m, int 
     specdec__gguf_value v;
     char key[96];
 
-    specdec__model_key(m, ".activation_sparsity_scale", key, sizeof key);
+    specdec__model_write_key(m, ".activation_sparsity_scale", key, sizeof key);
     *sparsity = index < m->trait[SPECDEC__SPARSE] ? 1.64485363f : 0; /* 95 of 100 values of a normal distribution */
-    if (!specdec__gguf_find(&m->gguf, key, &v))
+    if (!specdec__gguf_find_value(&m->gguf, key, &v))
         return SPECDEC_OK;
     if (v.type != SPECDEC_GGUF_F32)
-        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+        return specdec__gguf_refuse_type(key, "", "f32", &v, error);
     if (v.is_array && v.count != (uint64_t)blocks)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
                              (unsigned long long)v.count, blocks);
@@ -327,14 +330,14 @@ static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_
     int64_t value;
     char key[96];
 
-    specdec__model_key(m, ".attention.sliding_window_pattern", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &m->alternates))
+    specdec__model_write_key(m, ".attention.sliding_window_pattern", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->alternates))
         return SPECDEC_OK;
     if (m->alternates.is_array && m->alternates.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
                              (unsigned long long)m->alternates.count, m->layers + m->nextn);
-    if (!specdec__gguf_integer(m->alternates.type, m->alternates.items, &value))
-        return specdec__gguf_wrong_type(key, "an ", "integer", &m->alternates, error);
+    if (!specdec__gguf_read_integer(m->alternates.type, m->alternates.items, &value))
+        return specdec__gguf_refuse_type(key, "an ", "integer", &m->alternates, error);
     return m->alternates.is_array || value >= 0
                ? SPECDEC_OK
                : specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
@@ -348,8 +351,8 @@ static int specdec__model_layer_alternates(const specdec__model *m, int index)
 
     if (!p->items)
         return (int)(m->trait[SPECDEC__ALTERNATES] >> index % m->trait[SPECDEC__PERIOD] & 1);
-    specdec__gguf_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
-                          &value);
+    specdec__gguf_read_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
+                               &value);
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
@@ -369,27 +372,27 @@ static int specdec__model_layer_is_recurrent(const specdec__model *m, int index,
                (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_WITHOUT_ATTENTION || (!s->feed_forward && !s->experts));
     if (!list->items)
         return (index + 1) % m->attention_interval != 0;
-    specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
+    specdec__gguf_read_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
     return value != 0;
 }
 
 /* Reads which layers are recurrent: a list, or an interval of layers with attention. Errors: FORMAT. */
 static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int64_t value;
     char key[96];
 
-    specdec__model_key(m, ".attention.recurrent_layers", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &m->recurrent)) {
+    specdec__model_write_key(m, ".attention.recurrent_layers", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->recurrent)) {
         m->attention_interval = specdec__model_read_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
         return r.result;
     }
     if (!m->recurrent.is_array || m->recurrent.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is no list of %d layers", key, m->layers + m->nextn);
-    return specdec__gguf_integer(m->recurrent.type, m->recurrent.items, &value)
+    return specdec__gguf_read_integer(m->recurrent.type, m->recurrent.items, &value)
                ? SPECDEC_OK
-               : specdec__gguf_wrong_type(key, "an ", "integer", &m->recurrent, error);
+               : specdec__gguf_refuse_type(key, "an ", "integer", &m->recurrent, error);
 }
 
 /* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: channels of queries and keys. Errors:
@@ -417,7 +420,7 @@ static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int 
 static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__mixing *x = &m->mixing;
     int inner, wide;
 
@@ -582,7 +585,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
 /* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_layers(specdec__model *m, specdec_error *error)
 {
-    specdec_result result;
+    specdec_result result; /* SPECDEC_OK, or the first failure */
     int i, any = 0;
 
     for (i = m->first_layer; i < m->first_layer + m->layers; i++) {
@@ -590,7 +593,7 @@ static specdec_result specdec__model_check_layers(specdec__model *m, specdec_err
 
         if (!s.shared && !m->list[SPECDEC__LIST_FF].items)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s.feed_forward_length is missing",
-                                 specdec__model_name(m));
+                                 specdec__model_architecture_name(m));
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
         if (!s.kv_heads)
             continue;
@@ -622,15 +625,15 @@ static specdec_result specdec__model_refuse_demands(const specdec__model *m, spe
     const struct { const char *suffix; int done; } key[] = {
         {".attention.causal", 1}, {".attention.key_length_swa", m->head_dim},
         {".attention.value_length_swa", m->head_dim}, {".rope.dimension_count_swa", m->rope_dim[SPECDEC__ROPE]}};
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i;
 
     for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
         const int asked = specdec__model_read_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
-            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)", specdec__model_name(m),
-                                 key[i].suffix, asked, key[i].done);
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)",
+                                 specdec__model_architecture_name(m), key[i].suffix, asked, key[i].done);
     }
     return r.result;
 }
@@ -639,7 +642,7 @@ static specdec_result specdec__model_refuse_demands(const specdec__model *m, spe
    file counts as absent. Errors: FORMAT. */
 static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i, window = m->trait[SPECDEC__WINDOW_KEYS];
 
     for (i = 0; i < SPECDEC__FACTS; i++) {

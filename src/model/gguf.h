@@ -64,13 +64,13 @@ typedef specdec_gguf_tensor specdec__gguf_tensor;
 
 /* A read position in a file, which only moves forward. bad: 1 for good after the first read beyond the end. */
 typedef struct specdec__cursor {
-    const unsigned char *data;
-    size_t size, at;
-    int is_bad;
+    const unsigned char *data; /* the file */
+    size_t size, at;           /* bytes of the file; offset of the next byte */
+    int is_bad;                /* 1: a read went beyond the end */
 } specdec__cursor;
 
 /* Returns a cursor at the beginning of `size` bytes. */
-static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t size)
+static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_t size)
 {
     specdec__cursor c;
 
@@ -236,9 +236,9 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
 }
 
 /* Finds a metadata value by its key in a checked file. Returns 1 when found. */
-static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
+static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = gguf->pairs_at;
@@ -256,8 +256,8 @@ static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specde
 
 /* Returns the error that the value of a key has another type than expected. kind, wanted: the type expected, such as
    "an array of " and "u32". */
-static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind, const char *wanted,
-                                               const specdec__gguf_value *value, specdec_error *error)
+static specdec_result specdec__gguf_refuse_type(const char *key, const char *kind, const char *wanted,
+                                                const specdec__gguf_value *value, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be %s%s, the file has %s%s", key, kind, wanted,
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
@@ -265,7 +265,7 @@ static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind
 
 /* Reads an integer of a GGUF type at an address; one that is too large for int64_t becomes INT64_MAX. Returns 0 if the
    type is not an integer type. */
-static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
+static int specdec__gguf_read_integer(uint32_t type, const unsigned char *at, int64_t *out)
 {
     uint64_t wide;
 
@@ -295,11 +295,12 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     size_t size, i;
     int64_t value;
 
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     size = specdec__gguf_type_size[v.type];
-    if ((v.is_array && (!copies || v.count != (uint64_t)copies)) || !specdec__gguf_integer(v.type, v.items, &value))
-        return specdec__gguf_wrong_type(key, "an ", "integer", &v, error);
+    if ((v.is_array && (!copies || v.count != (uint64_t)copies)) ||
+        !specdec__gguf_read_integer(v.type, v.items, &value))
+        return specdec__gguf_refuse_type(key, "an ", "integer", &v, error);
     for (i = 1; v.is_array && i < (size_t)copies; i++)
         if (memcmp(v.items, v.items + i * size, size) != 0)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s differs from layer to layer", key);
@@ -316,10 +317,10 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
     specdec__gguf_value v;
     float value;
 
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_F32)
-        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+        return specdec__gguf_refuse_type(key, "", "f32", &v, error);
     value = specdec__load_f32(v.items);
     if (!(value - value == 0))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not finite", key);
@@ -336,10 +337,10 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 
     out->data = NULL;
     out->size = 0;
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_STRING)
-        return specdec__gguf_wrong_type(key, "a ", "string", &v, error);
+        return specdec__gguf_refuse_type(key, "a ", "string", &v, error);
     out->data = v.items;
     out->size = v.bytes;
     return SPECDEC_OK;
@@ -351,10 +352,10 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__ggu
                                                               specdec__gguf_value *out, specdec_error *error)
 {
     memset(out, 0, sizeof *out);
-    if (!specdec__gguf_find(gguf, key, out))
+    if (!specdec__gguf_find_value(gguf, key, out))
         return SPECDEC_OK;
     if (!out->is_array || out->type != type)
-        return specdec__gguf_wrong_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
+        return specdec__gguf_refuse_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
     return SPECDEC_OK;
 }
 
@@ -420,13 +421,13 @@ static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specd
    is no memory for all records: each walk over the file gives the next 64. */
 #define SPECDEC__GGUF_SORTED 64
 typedef struct specdec__gguf_order {
-    uint64_t number[SPECDEC__GGUF_SORTED];
-    size_t record[SPECDEC__GGUF_SORTED]; /* offsets of the records */
-    int count;
+    uint64_t number[SPECDEC__GGUF_SORTED]; /* (count) numbers that records are sorted by, rising */
+    size_t record[SPECDEC__GGUF_SORTED];   /* offsets of the records */
+    int count;                             /* records in the order, at most 64 */
 } specdec__gguf_order;
 
 /* Whether a record with number a at offset a_at comes before one with number b at offset b_at. */
-SPECDEC__INLINE int specdec__gguf_before(uint64_t a, size_t a_at, uint64_t b, size_t b_at)
+SPECDEC__INLINE int specdec__gguf_comes_before(uint64_t a, size_t a_at, uint64_t b, size_t b_at)
 {
     return a < b || (a == b && a_at < b_at);
 }
@@ -436,10 +437,10 @@ static void specdec__gguf_order_insert(specdec__gguf_order *order, uint64_t numb
 {
     int i = order->count, last = SPECDEC__GGUF_SORTED - 1;
 
-    if (i > last && !specdec__gguf_before(number, at, order->number[last], order->record[last]))
+    if (i > last && !specdec__gguf_comes_before(number, at, order->number[last], order->record[last]))
         return;
     for (i = specdec__min_int(i, last);
-         i > 0 && specdec__gguf_before(number, at, order->number[i - 1], order->record[i - 1]); i--) {
+         i > 0 && specdec__gguf_comes_before(number, at, order->number[i - 1], order->record[i - 1]); i--) {
         order->number[i] = order->number[i - 1];
         order->record[i] = order->record[i - 1];
     }
@@ -459,7 +460,7 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
 {
     const size_t from = (size_t)(gguf->file.data - origin);
     const uint64_t count = by == SPECDEC__GGUF_BY_KEY ? gguf->pair_count : gguf->tensor_count;
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
@@ -469,7 +470,7 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
         const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.at - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
 
-        if (specdec__gguf_before(number, at, own, record))
+        if (specdec__gguf_comes_before(number, at, own, record))
             specdec__gguf_order_insert(order, own, record);
     }
 }
@@ -507,7 +508,7 @@ static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t 
                                               uint64_t next_offset, specdec_error *error)
 {
     const specdec__bytes next_name = specdec__gguf_record_name(gguf->file.data + next);
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
 
@@ -566,7 +567,7 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
 
 /* Finds the sections of a GGUF file in memory and checks each record alone. Errors: FORMAT, UNSUPPORTED (version,
    big-endian). */
-static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
+static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
     specdec__cursor c;
     specdec_result result;
@@ -575,7 +576,7 @@ static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes 
 
     memset(gguf, 0, sizeof *gguf);
     gguf->file = file;
-    c = specdec__cursor_over(file.data, file.size);
+    c = specdec__cursor_at_start(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
     c.at = 4;
@@ -612,8 +613,8 @@ static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes 
    be trusted. Errors: FORMAT, UNSUPPORTED. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
-    specdec_result result = specdec__gguf_lay_out(gguf, file, error);
-    specdec__cursor c = specdec__cursor_over(file.data, file.size);
+    specdec_result result = specdec__gguf_find_sections(gguf, file, error);
+    specdec__cursor c = specdec__cursor_at_start(file.data, file.size);
     int by;
 
     c.at = gguf->tensors_at;
@@ -625,9 +626,9 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
 }
 
 /* Returns the bytes of a checked file up to the end of its last tensor. */
-static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
+static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     size_t extent = gguf->data_at < gguf->file.size ? gguf->data_at : gguf->file.size;
     specdec__gguf_tensor tensor;
     uint64_t i;
@@ -647,7 +648,7 @@ static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
                                                      specdec__gguf_tensor *out)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = gguf->tensors_at;

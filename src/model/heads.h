@@ -11,7 +11,7 @@ SPECDEC__FOR_SIZE
 
 /* Writes the name of a head's tensor: # in the pattern becomes "." and the head's number, or nothing with head < 0,
    where heads share the tensor. */
-static const char *specdec__heads_name(const char *pattern, int head, char *name, size_t size)
+static const char *specdec__heads_tensor_name(const char *pattern, int head, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
     char one[2] = {0, 0};
@@ -43,26 +43,26 @@ static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec
     if (layer)
         memset(layer, 0, sizeof *layer);
     to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
-    r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
-                              i && k->chained ? inner : m->embedding, 1, to, &found, error);
+    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->input, i, name, sizeof name), inner,
+                                   i && k->chained ? inner : m->embedding, 1, to, &found, error);
     if (r)
         return r;
     specdec__model_count_weights(m, to);
     if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
-    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1, to, &found,
-                              error);
+    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->output, own, name, sizeof name), rows, inner, 1, to,
+                                   &found, error);
     if (!r)
         specdec__model_count_weights(m, to);
     if (!r && k->table)
-        r = specdec__model_matrix(m, specdec__heads_name(k->table, own, name, sizeof name), m->vocab_size, inner, 1,
-                                  layer ? &layer->token_table : &counted, &found, error);
+        r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->table, own, name, sizeof name), m->vocab_size,
+                                       inner, 1, layer ? &layer->token_table : &counted, &found, error);
     if (!r && k->norm)
-        r = specdec__model_vector(m, specdec__heads_name(k->norm, own, name, sizeof name), inner, 1, arena,
-                                  layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
-    return r ? r : specdec__model_vector(m, specdec__heads_name(k->bias, own, name, sizeof name), inner, 1, arena,
-                                         layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
+        r = specdec__model_copy_vector(m, specdec__heads_tensor_name(k->norm, own, name, sizeof name), inner, 1, arena,
+                                       layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
+    return r ? r : specdec__model_copy_vector(m, specdec__heads_tensor_name(k->bias, own, name, sizeof name), inner, 1,
+                                              arena, layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
 }
 
 SPECDEC__FOR_SPEED

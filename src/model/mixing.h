@@ -22,9 +22,9 @@ enum {
 
 /* What differs between the kinds of recurrent layers. */
 typedef struct specdec__mixing_kind {
-    const char *name;
-    int delta_rule; /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
-    int silu;     /* 1: SiLU is applied to the output of the convolution */
+    const char *name; /* the name of the kind */
+    int delta_rule;   /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
+    int silu;         /* 1: SiLU is applied to the output of the convolution */
 } specdec__mixing_kind;
 
 static const specdec__mixing_kind specdec__mixing_kinds[SPECDEC__MIXINGS] = {

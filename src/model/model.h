@@ -27,12 +27,12 @@ typedef struct specdec__row_bounds {
 
 /* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
 typedef struct specdec__matrix {
-    const specdec__quant_type *type;
-    int rows, columns;
+    const specdec__quant_type *type; /* how weights are quantised */
+    int rows, columns;          /* size of the matrix */
     const unsigned char *file;  /* (rows, row_bytes) its rows, as they lie in the file */
     const unsigned char *tiles; /* (rows / 16, 16 * row_bytes) repacked into tiles; NULL: tiles are made from the file
                                    in each step */
-    size_t row_bytes;
+    size_t row_bytes;           /* bytes of a row in the file */
     int run_tiles, run_stride;  /* where one tensor holds two matrices of every expert: tiles of one matrix that are
                                    contiguous in the file, and tiles from the first of them to those of the next expert;
                                    0: all tiles are contiguous */
@@ -106,13 +106,14 @@ typedef struct specdec__shape {
 
 /* A layer: its sizes and tensors. */
 typedef struct specdec__layer {
-    specdec__shape shape;
+    specdec__shape shape;                  /* sizes of the layer */
     int index;                             /* number among the layers on this rank */
     int state;                             /* number among the recurrent layers on this rank; -1: the layer is not
                                               recurrent */
     float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
-    specdec__matrix matrix[SPECDEC__MATRICES];
+    specdec__matrix matrix[SPECDEC__MATRICES]; /* weight matrices, by SPECDEC__Q, ...; without rows: the layer has
+                                                  none */
     float activation[4];                   /* parameters of xIELU, if that is the activation: see >>kernel/kernel */
     float sparsity;                        /* a gate counts as its excess over the gates' mean + this * standard
                                               deviation (Gemma 3n); 0: gates are not sparse */
@@ -194,8 +195,8 @@ enum {
 
 /* One trait of an architecture and its value. */
 typedef struct specdec__trait {
-    unsigned char trait;
-    int value;
+    unsigned char trait; /* SPECDEC__NEOX, ... */
+    int value;           /* the trait's value */
 } specdec__trait;
 
 /* Values of traits that a row of the table does not name; all other traits are 0. */
@@ -205,8 +206,8 @@ static const specdec__trait specdec__default_traits[] = {{SPECDEC__PERIOD, 1}, {
 
 /* A row of the table of architectures. */
 typedef struct specdec__architecture {
-    const char *name; /* general.architecture in files */
-    specdec__trait traits[SPECDEC__MOST_TRAITS];
+    const char *name;                            /* general.architecture in files */
+    specdec__trait traits[SPECDEC__MOST_TRAITS]; /* ends with SPECDEC__NO_TRAIT */
 } specdec__architecture;
 
 /* RoPE's variants (the trait ROPE_VARIANT): none; no RoPE if rope.scaling.finetuned is 0; never any RoPE; queries grow
@@ -398,7 +399,7 @@ static int specdec__architecture_trait(const specdec__architecture *a, int trait
    the last token in table) + bias), plus the state read if `residual`; its logits are output * state. In names of
    tensors # stands for "." and the head's number, or for nothing where all heads share the tensor. */
 typedef struct specdec__heads_kind {
-    const char *name;
+    const char *name;                                 /* general.architecture in files */
     int chained, residual, activation;                /* 1: heads are chained; 1: the state read is added; the
                                                          activation: SPECDEC__SILU, ... */
     const char *output, *input, *table, *norm, *bias; /* names of tensors; NULL: none */
@@ -473,7 +474,7 @@ typedef struct specdec__block_model {
 typedef struct specdec__inputs {
     int width;              /* of e[l]; 0: the model has none */
     specdec__matrix token_table; /* (vocabulary, layers * width) rows are looked up in the file */
-    specdec__matrix matrix; /* (layers * width, embedding) */
+    specdec__matrix matrix; /* (layers * width, embedding) projects x0 to all layers' embeddings */
     const float *norm;      /* (width) weights */
 } specdec__inputs;
 
@@ -514,7 +515,7 @@ typedef struct specdec_model {
                                                 NULL: none */
     const int32_t *ids;                      /* (id_count) token id of each row of logits (a short vocabulary); NULL:
                                                 row i is token i */
-    int id_count;
+    int id_count;                            /* rows of logits of a short vocabulary; 0: rows are all tokens */
     int layers, embedding, context, vocab_size; /* layers on this rank; width of the residual stream; context_length;
                                                    tokens */
     int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer on this rank; head_dim: of keys and
@@ -545,8 +546,8 @@ typedef struct specdec_model {
     int attention_interval;                  /* without this list: the last of every attention_interval layers has
                                                 attention */
     specdec__gguf_value alternates;          /* which layers are alternate ones: see specdec__model_read_alternates */
-    float fact[SPECDEC__FACTS];              /* by SPECDEC__EMBEDDING_SCALE, ...; a query scale of 0: see
-                                                specdec__layer */
+    float fact[SPECDEC__FACTS];              /* scales and soft caps, by SPECDEC__EMBEDDING_SCALE, ...; a query scale of
+                                                0: see specdec__model_query_scale */
     float query_growth;                      /* queries at p times the original context are multiplied by 1 +
                                                 query_growth * log(1 + floor(p)) */
     float epsilon, rope_base;                /* of norms; of RoPE */
@@ -554,15 +555,15 @@ typedef struct specdec_model {
     double *rope_frequency[SPECDEC__ROPES];  /* (rope_dim / 2) radians a position for each pair; NULL: no layer has this
                                                 RoPE */
     int rope_original;                       /* original context: longer contexts take SPECDEC__ROPE_LONG */
-    specdec__layer *layer;                   /* (layers) */
+    specdec__layer *layer;                   /* (layers) the layers on this rank */
     specdec__matrix token_embedding, output; /* without a type in models that read states: those of the target are
                                                 used */
     const float *output_norm;                /* (embedding) weights of the final norm */
-    specdec__reads reads;
-    specdec__block_model block;
-    specdec__inputs inputs;
-    specdec__streams streams;
-    specdec__latent latent_attention;
+    specdec__reads reads;                    /* how the model reads hidden states of a target */
+    specdec__block_model block;              /* of models that draft a block in one pass */
+    specdec__inputs inputs;                  /* embeddings for layers */
+    specdec__streams streams;                /* several residual streams */
+    specdec__latent latent_attention;        /* sizes of latent attention */
     float query_factor;                      /* factor of the query scales of all layers */
     int sharing_layers;                      /* layers at the end that read keys of earlier layers */
     const float *ones;                       /* (head_dim, padded) weights 1 of norms that have none in the file; NULL:
@@ -570,8 +571,8 @@ typedef struct specdec_model {
     size_t weight_bytes;                     /* bytes of all matrix rows that a token reads */
     size_t tile_bytes;                       /* bytes of all matrices, repacked into tiles with rows padded to 16 */
     uint64_t weight_products;                /* multiply-adds of a token */
-    specdec__vocab vocab;
-    specdec__bytes chat_template;
+    specdec__vocab vocab;                    /* the tokens and the tokenizer */
+    specdec__bytes chat_template;            /* tokenizer.chat_template of the file; data NULL: none */
     const specdec__chat *chat;               /* the chat format that the template was recognised as; NULL: no
                                                 template */
     specdec__gguf gguf;                      /* the file; the first one of a model in several files */
@@ -615,8 +616,8 @@ enum { SPECDEC__ONE_MATRIX, SPECDEC__EACH_EXPERT, SPECDEC__EACH_HEAD };
 
 /* The matrices of a layer: names of their tensors, also in a shared expert; dimensions; SPECDEC__ONE_MATRIX, ... */
 static const struct {
-    const char *suffix, *shared;
-    unsigned char rows, columns, each;
+    const char *suffix, *shared;       /* of "blk.N.": the tensor's name; its name in a shared expert */
+    unsigned char rows, columns, each; /* SPECDEC__DIM_...; SPECDEC__ONE_MATRIX, ... */
 } specdec__matrix_table[SPECDEC__MATRICES] = {
     {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ, 0},
     {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ, 0},
@@ -690,8 +691,8 @@ enum { SPECDEC__OPTIONAL, SPECDEC__REQUIRED, SPECDEC__IF_NAMED };
 /* The vectors of a layer: names of their tensors, dimension, SPECDEC__OPTIONAL, ..., and each = 1: one for each expert,
    one behind the other. */
 static const struct {
-    const char *suffix;
-    unsigned char size, wanted, each;
+    const char *suffix;               /* behind "blk.N.": the tensor's name */
+    unsigned char size, wanted, each; /* SPECDEC__DIM_...; SPECDEC__OPTIONAL, ...; 1: one for each expert */
 } specdec__vector_table[SPECDEC__VECTORS] = {
     {"attn_norm.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__REQUIRED, 0},
     {"ffn_norm.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__REQUIRED, 0},
@@ -744,7 +745,7 @@ static const unsigned specdec__key_tensors[2] = {
     SPECDEC__BIT(SPECDEC__K_NORM) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS)};
 
 /* Returns general.architecture of a model. */
-static const char *specdec__model_name(const specdec__model *m)
+static const char *specdec__model_architecture_name(const specdec__model *m)
 {
     return m->architecture ? m->architecture->name : m->speculator->name;
 }

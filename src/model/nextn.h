@@ -12,7 +12,7 @@
 SPECDEC__FOR_SIZE
 
 /* Writes the name of a tensor of the first NextN block to `name`. */
-static const char *specdec__nextn_name(const specdec__model *target, const char *suffix, char *name, size_t size)
+static const char *specdec__nextn_tensor_name(const specdec__model *target, const char *suffix, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
 
@@ -25,7 +25,7 @@ static const char *specdec__nextn_name(const specdec__model *target, const char 
 }
 
 /* Whether a model's files hold a NextN block; some files announce one and lack it. */
-static int specdec__nextn_has(const specdec__model *target)
+static int specdec__nextn_exists(const specdec__model *target)
 {
     static const char *const needed[] = {"eh_proj", "enorm", "hnorm"};
     specdec__gguf_tensor unused;
@@ -33,30 +33,31 @@ static int specdec__nextn_has(const specdec__model *target)
     int i, found = 0;
 
     for (i = 0; SPECDEC__HEADS && target->nextn && i < (int)SPECDEC__COUNT(needed); i++)
-        found |= specdec__model_find_tensor(target, specdec__nextn_name(target, needed[i], name, sizeof name), &unused);
+        found |= specdec__model_find_tensor(target, specdec__nextn_tensor_name(target, needed[i], name, sizeof name),
+                                            &unused);
     return found;
 }
 
 /* Binds a matrix of the NextN block; `out` determines its columns. *found: 1 if the tensor is there. */
-static specdec_result specdec__nextn_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
-                                            int rows, specdec__matrix *out, int *found, specdec_error *error)
+static specdec_result specdec__nextn_bind_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
+                                                 int rows, specdec__matrix *out, int *found, specdec_error *error)
 {
     const int joined = out == &m->reads.matrix;
     char name[64];
 
-    return specdec__model_matrix(m, specdec__nextn_name(target, suffix, name, sizeof name), rows,
-                                 (1 + joined) * m->embedding, joined, out, found, error);
+    return specdec__model_bind_matrix(m, specdec__nextn_tensor_name(target, suffix, name, sizeof name), rows,
+                                      (1 + joined) * m->embedding, joined, out, found, error);
 }
 
 /* Binds a vector (embedding) of the NextN block. Errors: FORMAT (required and missing), UNSUPPORTED. */
-static specdec_result specdec__nextn_vector(specdec__model *m, const specdec__model *target, const char *suffix,
-                                            int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+static specdec_result specdec__nextn_copy_vector(specdec__model *m, const specdec__model *target, const char *suffix,
+                                                 int required, specdec__arena *arena, const float **out,
+                                                 specdec_error *error)
 {
     char name[64];
 
-    return specdec__model_vector(m, specdec__nextn_name(target, suffix, name, sizeof name), m->embedding, required,
-                                 arena, out, error);
+    return specdec__model_copy_vector(m, specdec__nextn_tensor_name(target, suffix, name, sizeof name), m->embedding,
+                                      required, arena, out, error);
 }
 
 /* Binds the tensors of the NextN block besides those of its layer. Errors: FORMAT, UNSUPPORTED. */
@@ -66,14 +67,16 @@ static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__mode
     specdec_result r;
     int found;
 
-    if ((r = specdec__nextn_matrix(m, target, "eh_proj", m->embedding, &m->reads.matrix, &found, error)) !=
+    if ((r = specdec__nextn_bind_matrix(m, target, "eh_proj", m->embedding, &m->reads.matrix, &found, error)) !=
             SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "enorm", 1, arena, &m->reads.token_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "hnorm", 1, arena, &m->reads.state_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "shared_head_norm", 0, arena, &m->output_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_matrix(m, target, "embed_tokens", m->vocab_size, &m->token_embedding, &found, error)) !=
+        (r = specdec__nextn_copy_vector(m, target, "enorm", 1, arena, &m->reads.token_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_copy_vector(m, target, "hnorm", 1, arena, &m->reads.state_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_copy_vector(m, target, "shared_head_norm", 0, arena, &m->output_norm,
+                                        error)) != SPECDEC_OK ||
+        (r = specdec__nextn_bind_matrix(m, target, "embed_tokens", m->vocab_size, &m->token_embedding, &found,
+                                        error)) !=
             SPECDEC_OK ||
-        (r = specdec__nextn_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
+        (r = specdec__nextn_bind_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
             SPECDEC_OK)
         return r;
     specdec__model_count_weights(m, &m->reads.matrix);

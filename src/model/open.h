@@ -24,7 +24,7 @@ SPECDEC__FOR_SIZE
 /* Reads the sizes of a file of heads and binds its tensors. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec_result result;
     float *norm;
     int i, scaled;
@@ -90,11 +90,11 @@ static int specdec__model_count_matrices(specdec__model *m, int *there)
 
 /* Arguments of the threads that repack a model's matrices. */
 typedef struct specdec__repack {
-    specdec__model *model;
-    specdec__pool *pool;
+    specdec__model *model;       /* the model to repack */
+    specdec__pool *pool;         /* the threads that repack */
     unsigned char *tile_memory;  /* memory for the tiles of all matrices */
     specdec__row_bounds *bounds; /* for the output matrix, if it is to lie in planes; else NULL */
-    const specdec_hooks *hooks;
+    const specdec_hooks *hooks;  /* the caller's, for progress */
 } specdec__repack;
 
 /* Returns the rows of tile t of a matrix: 16, or fewer in the last tile. */
@@ -104,7 +104,7 @@ static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
 }
 
 /* Returns the offset of the upper planes of a matrix in the memory for its tiles; the lower planes come first. */
-static size_t specdec__model_planes_at(const specdec__matrix *matrix)
+static size_t specdec__model_planes_offset(const specdec__matrix *matrix)
 {
     return (size_t)specdec__matrix_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
 }
@@ -149,7 +149,7 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
         next = specdec__min_int(end, from + piece);
         for (t = from; t < next; t++)
             if (bounds)
-                specdec__model_repack_planes(matrix, t, bounds, out + specdec__model_planes_at(matrix));
+                specdec__model_repack_planes(matrix, t, bounds, out + specdec__model_planes_offset(matrix));
             else
                 specdec__quant_interleave(matrix->type, specdec__matrix_tile_in_file(matrix, t), matrix->row_bytes,
                                           specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
@@ -186,7 +186,7 @@ static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bou
     int part;
 
     matrix->bounds = bounds;
-    matrix->tiles += specdec__model_planes_at(matrix);
+    matrix->tiles += specdec__model_planes_offset(matrix);
     for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
         for (i = 0, bounds->largest[part] = 0; i < stride; i++) {
             const float own = specdec__float_from_bf16(bounds->norm[(size_t)part * stride + i]);
@@ -274,10 +274,10 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
 
     specdec__os_unmap(&m->mapped);
     for (i = 0; i < count && !result; i++) {
-        result = specdec__part_path(source->path, i, count, name, error);
+        result = specdec__part_write_path(source->path, i, count, name, error);
         if (result)
             return specdec__os_blame(source->path, result, error);
-        result = specdec__part_check(m, name, i, count, &m->part_bytes, error);
+        result = specdec__part_check_file(m, name, i, count, &m->part_bytes, error);
     }
     if (result)
         return result;
@@ -305,7 +305,7 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     unsigned char *room = NULL;
 
     *file = m->mapped;
-    if (SPECDEC__FILES && !result && whole && !specdec__gguf_lay_out(&m->gguf, *file, NULL) &&
+    if (SPECDEC__FILES && !result && whole && !specdec__gguf_find_sections(&m->gguf, *file, NULL) &&
         !specdec__part_read_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
         return specdec__model_open_parts(m, source, count, arena, file, error);
     if (!result && source->copy)
@@ -388,7 +388,7 @@ static specdec_result specdec__model_check_files(specdec__model *m, specdec__byt
     specdec__writer w = specdec__writer_to(suffix, sizeof suffix);
     specdec_result result;
 
-    if ((result = m->parts > 1 ? specdec__gguf_lay_out(&m->gguf, file, error)
+    if ((result = m->parts > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
                                : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
         (result = specdec__part_read_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
         return result;
@@ -398,7 +398,7 @@ static specdec_result specdec__model_check_files(specdec__model *m, specdec__byt
     m->tensors = (int)m->gguf.tensor_count;
     if (count == 1 || (vocabulary_only && !number))
         return SPECDEC_OK;
-    specdec__part_suffix(&w, 1, count);
+    specdec__part_write_suffix(&w, 1, count);
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                          "part %d of a model split into %d files: give the path of the first, which ends in %s",
                          number + 1, count, suffix);
@@ -408,7 +408,7 @@ static specdec_result specdec__model_check_files(specdec__model *m, specdec__byt
    m->all_layers is known. */
 typedef struct specdec__layer_choice {
     specdec_result (*choose)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
-    const specdec_cluster *cluster;
+    const specdec_cluster *cluster; /* argument of choose */
 } specdec__layer_choice;
 
 /* Reads and binds the model in `file`; arguments and errors as for specdec__model_init. */

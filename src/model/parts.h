@@ -16,11 +16,11 @@ SPECDEC__FOR_SIZE
 /* Returns the bytes that a part takes in memory, a multiple of the page size. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
-    return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
+    return specdec__size_add(specdec__gguf_used_bytes(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
 }
 
 /* Moves *part from part i of a model, counted from 0, to the next one. Returns 0 if there is none. */
-static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *part)
+static int specdec__part_move_to_next(const specdec__model *m, int i, specdec__gguf *part)
 {
     specdec__bytes file;
 
@@ -28,7 +28,7 @@ static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *par
         return 0;
     file.data = part->file.data + specdec__part_bytes(part);
     file.size = SIZE_MAX / 2; /* it was checked where it could be measured */
-    return !specdec__gguf_lay_out(part, file, NULL);
+    return !specdec__gguf_find_sections(part, file, NULL);
 }
 
 /* Finds a tensor by name in all parts of a model. Returns 1 when found. */
@@ -40,13 +40,13 @@ static int specdec__model_find_tensor(const specdec__model *m, const char *name,
     if (found || m->parts < 2)
         return found;
     part = m->gguf;
-    for (i = 0; !found && specdec__part_next(m, i, &part); i++)
+    for (i = 0; !found && specdec__part_move_to_next(m, i, &part); i++)
         found = specdec__gguf_find_tensor(&part, name, out);
     return found;
 }
 
 /* Writes the end of a part's name, such as "-00002-of-00003.gguf". */
-static void specdec__part_suffix(specdec__writer *w, int number, int count)
+static void specdec__part_write_suffix(specdec__writer *w, int number, int count)
 {
     char text[] = "-00000-of-00000.gguf";
     int i;
@@ -60,14 +60,14 @@ static void specdec__part_suffix(specdec__writer *w, int number, int count)
 
 /* Writes the path of part i, counted from 0, of a model whose first part has this path. Errors: FORMAT (the path lacks
    the ending of a first part), UNSUPPORTED (too long). */
-static specdec_result specdec__part_path(const char *path, int i, int count, char *out, specdec_error *error)
+static specdec_result specdec__part_write_path(const char *path, int i, int count, char *out, specdec_error *error)
 {
     const size_t length = strlen(path);
     char first[32];
     specdec__writer w = specdec__writer_to(first, sizeof first);
     size_t stem;
 
-    specdec__part_suffix(&w, 1, count);
+    specdec__part_write_suffix(&w, 1, count);
     stem = length > strlen(first) ? length - strlen(first) : 0;
     if (!stem || strcmp(path + stem, first) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the first of %d parts: its name has to end in %s, so that "
@@ -77,7 +77,7 @@ static specdec_result specdec__part_path(const char *path, int i, int count, cha
                              SPECDEC__PART_PATH - 1);
     w = specdec__writer_to(out, SPECDEC__PART_PATH);
     specdec__write_bytes(&w, path, stem);
-    specdec__part_suffix(&w, i + 1, count);
+    specdec__part_write_suffix(&w, i + 1, count);
     return SPECDEC_OK;
 }
 
@@ -97,8 +97,8 @@ static specdec_result specdec__part_read_number(const specdec__gguf *part, int *
 }
 
 /* Checks part i of a model alone, and adds its tensors and bytes to the model's. Errors: FILE, FORMAT, UNSUPPORTED. */
-static specdec_result specdec__part_check(specdec__model *m, const char *path, int i, int count, size_t *bytes,
-                                          specdec_error *error)
+static specdec_result specdec__part_check_file(specdec__model *m, const char *path, int i, int count, size_t *bytes,
+                                               specdec_error *error)
 {
     specdec__bytes file = {NULL, 0};
     int number = 0, files = 1;
@@ -140,7 +140,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const sp
         i = 0;
         do
             specdec__gguf_sort(&part, origin, SPECDEC__GGUF_BY_NAME, number, at, &order);
-        while (specdec__part_next(m, i++, &part));
+        while (specdec__part_move_to_next(m, i++, &part));
         for (i = 0; i < order.count; i++) {
             specdec_result result = at && number == order.number[i]
                                         ? specdec__gguf_check_duplicate(SPECDEC__GGUF_BY_NAME, origin + at,
@@ -171,12 +171,12 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
     for (i = 0; i < m->parts; i++) {
         size_t size, padded;
 
-        (void)specdec__part_path(path, i, m->parts, name, NULL);
+        (void)specdec__part_write_path(path, i, m->parts, name, NULL);
         file.data = NULL;
         if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
             return result;
-        result = specdec__gguf_lay_out(&part, file, error); /* as it was found before */
-        size = result ? 0 : specdec__gguf_extent(&part);
+        result = specdec__gguf_find_sections(&part, file, error); /* as it was found before */
+        size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
         specdec__os_unmap(&file);
         if (!result && padded > m->part_bytes - (size_t)(at - room))

@@ -118,10 +118,10 @@ static specdec_result specdec__model_bind_vector(const specdec__model *m, const 
 
     for (k = 0; k < SPECDEC__COUNT(specdec__folded_table); k++)
         if (specdec__folded_table[k].vector == i)
-            return specdec__model_folded_vector(m, name, own, size[specdec__folded_table[k].row],
-                                                specdec__folded_table[k].turned, required, arena, out, error);
-    return specdec__model_slice(m, name, holder->rows, holder->first_row, own,
-                                specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
+            return specdec__model_copy_folded_vector(m, name, own, size[specdec__folded_table[k].row],
+                                                     specdec__folded_table[k].turned, required, arena, out, error);
+    return specdec__model_copy_checked_values(m, name, holder->rows, holder->first_row, own,
+                                              specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
 /* Binds the vectors of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
@@ -141,7 +141,7 @@ static specdec_result specdec__model_bind_vectors(specdec__model *m, int index, 
         const float *counted;
 
         if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
-            !specdec__model_has_dimensions(1, i, size))
+            !specdec__model_dimensions_have_tensor(1, i, size))
             continue;
         holder = specdec__model_find_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
@@ -233,12 +233,12 @@ static specdec_result specdec__model_read_rope_scaling(specdec__model *m, specde
 {
     float alpha; /* NTK: the base grows so that the longest wave becomes alpha times as long */
     const int tempered = m->trait[SPECDEC__ROPE_VARIANT] == SPECDEC__ROPE_QUERIES_GROW;
-    specdec__model_reader r = specdec__model_read_keys(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     char key[96];
     specdec__bytes kind;
 
-    r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
-                                        error);
+    r.result = specdec__gguf_get_string(&m->gguf, specdec__model_write_key(m, ".rope.scaling.type", key, sizeof key),
+                                        &kind, error);
     m->rope_base = specdec__model_read_rope_base(&r);
     alpha = specdec__model_read_float(&r, ".rope.scaling.alpha", 0);
     rope->factor = specdec__model_read_float(&r, ".rope.scale_linear", 0);
@@ -280,9 +280,9 @@ static specdec_result specdec__model_read_rope_scaling(specdec__model *m, specde
 
 /* Computes the radians a position of one RoPE for every pair: base ^ (-2i / dim), divided by `divisor` and by the
    factors in a tensor, if any (Llama 3, LongRoPE). Errors: FORMAT. */
-static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor,
-                                                 const char *factors_name,
-                                                 specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__model_compute_frequencies(specdec__model *m, int which, float base, float divisor,
+                                                         const char *factors_name,
+                                                         specdec__arena *arena, specdec_error *error)
 {
     const float *factors = NULL;
     const int dim = m->rope_dim[which];
@@ -291,7 +291,7 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
     specdec_result r = SPECDEC_OK;
 
     if (factors_name)
-        r = specdec__model_values(m, factors_name, dim / 2, 0, dim / 2, 1, 0, arena, &factors, error);
+        r = specdec__model_copy_values(m, factors_name, dim / 2, 0, dim / 2, 1, 0, arena, &factors, error);
     m->rope_scale[which] = 1;
     m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, dim / 2);
     for (i = 0; !r && frequency && i < dim / 2; i++) {

@@ -40,9 +40,9 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
 }
 
 /* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
-static specdec_result specdec__model_find_required(const specdec__model *m, const char *name, int required,
-                                                   specdec__gguf_tensor *out,
-                                                   int *found, specdec_error *error)
+static specdec_result specdec__model_look_up_tensor(const specdec__model *m, const char *name, int required,
+                                                    specdec__gguf_tensor *out,
+                                                    int *found, specdec_error *error)
 {
     *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
@@ -51,7 +51,7 @@ static specdec_result specdec__model_find_required(const specdec__model *m, cons
 }
 
 /* Returns the error for a tensor of a type that cannot be read. */
-static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
+static specdec_result specdec__model_refuse_type(const char *name, uint32_t type, specdec_error *error)
 {
     const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
 
@@ -79,8 +79,8 @@ static int specdec__model_replace_ending(specdec__bytes name, const char *from, 
 
 /* Binds the factors of `count` matrices in one tensor, if the file has them: "X.scale" beside "X.weight" (NVFP4).
    Errors: FORMAT. */
-static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
-                                            specdec_error *error)
+static specdec_result specdec__model_bind_scales(const specdec__model *m, const char *name, int count,
+                                                 specdec__matrix *out, specdec_error *error)
 {
     static const char router[] = ".ffn_gate_inp.weight";
     specdec__bytes weight = {(const unsigned char *)name, strlen(name)};
@@ -113,18 +113,18 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
 
 /* Binds `count` matrices of exactly (rows, columns) in one tensor, as one matrix; *found: 1 if an optional tensor is
    there. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_matrices(const specdec__model *m, const char *name, int count, int rows,
-                                              int columns, int required,
-                                              specdec__matrix *out, int *found, specdec_error *error)
+static specdec_result specdec__model_bind_joined_matrices(const specdec__model *m, const char *name, int count,
+                                                          int rows, int columns, int required,
+                                                          specdec__matrix *out, int *found, specdec_error *error)
 {
     specdec__gguf_tensor t;
-    specdec_result result = specdec__model_find_required(m, name, required, &t, found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, found, error);
 
     if (result || !*found)
         return result;
     out->type = specdec__quant_find(t.type);
     if (!out->type)
-        return specdec__model_fail_type(name, t.type, error);
+        return specdec__model_refuse_type(name, t.type, error);
     if (specdec__quant_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
@@ -144,29 +144,29 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->bounds = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
     out->run_tiles = out->run_stride = 0;
-    return specdec__model_scales(m, name, count, out, error);
+    return specdec__model_bind_scales(m, name, count, out, error);
 }
 
 /* Binds a matrix of exactly (rows, columns); *found: 1 if an optional tensor is there. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
-                                            int required,
-                                            specdec__matrix *out, int *found, specdec_error *error)
+static specdec_result specdec__model_bind_matrix(const specdec__model *m, const char *name, int rows, int columns,
+                                                 int required,
+                                                 specdec__matrix *out, int *found, specdec_error *error)
 {
-    return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
+    return specdec__model_bind_joined_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
 /* Copies values [first, first + size) of a vector of exactly `all` values into the arena, padded with zeros to a
    multiple of 16; with vectors > 1, all values of so many vectors. *out stays NULL if an optional tensor is missing.
    Values are not checked. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_values(const specdec__model *m, const char *name, int all, int first, int size,
-                                            int vectors, int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+static specdec_result specdec__model_copy_values(const specdec__model *m, const char *name, int all, int first,
+                                                 int size, int vectors, int required, specdec__arena *arena,
+                                                 const float **out, specdec_error *error)
 {
     specdec__gguf_tensor t;
     const specdec__quant_type *type;
     float *values;
     int found;
-    specdec_result result = specdec__model_find_required(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -188,14 +188,14 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* Copies values as specdec__model_values does, and checks that their magnitude is at most 1e16. Errors: FORMAT,
+/* Copies values as specdec__model_copy_values does, and checks that their magnitude is at most 1e16. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
-                                           int vectors, int required, specdec__arena *arena, const float **out,
-                                           specdec_error *error)
+static specdec_result specdec__model_copy_checked_values(const specdec__model *m, const char *name, int all, int first,
+                                                         int size, int vectors, int required, specdec__arena *arena,
+                                                         const float **out, specdec_error *error)
 {
     const float *values = NULL;
-    specdec_result result = specdec__model_values(m, name, all, first, size, vectors, required, arena,
+    specdec_result result = specdec__model_copy_values(m, name, all, first, size, vectors, required, arena,
                                                    &values, error);
     int i;
 
@@ -210,15 +210,15 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
 
 /* Copies a vector of exactly `size` values that the file has as a matrix with rows of `row` values; turned: 1: column
    by column. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_folded_vector(const specdec__model *m, const char *name, int size, int row,
-                                                   int turned, int required, specdec__arena *arena, const float **out,
-                                                   specdec_error *error)
+static specdec_result specdec__model_copy_folded_vector(const specdec__model *m, const char *name, int size, int row,
+                                                        int turned, int required, specdec__arena *arena,
+                                                        const float **out, specdec_error *error)
 {
     const specdec__quant_type *type;
     specdec__gguf_tensor t;
     float *values, one;
     int found, i, to;
-    specdec_result result = specdec__model_find_required(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -243,12 +243,12 @@ static specdec_result specdec__model_folded_vector(const specdec__model *m, cons
     return SPECDEC_OK;
 }
 
-/* Copies a vector of exactly `size` values and checks them as specdec__model_slice does. */
-static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
-                                            specdec__arena *arena,
-                                            const float **out, specdec_error *error)
+/* Copies a vector of exactly `size` values and checks them as specdec__model_copy_checked_values does. */
+static specdec_result specdec__model_copy_vector(const specdec__model *m, const char *name, int size, int required,
+                                                 specdec__arena *arena,
+                                                 const float **out, specdec_error *error)
 {
-    return specdec__model_slice(m, name, size, 0, size, 1, required, arena, out, error);
+    return specdec__model_copy_checked_values(m, name, size, 0, size, 1, required, arena, out, error);
 }
 
 /* Writes the name of a layer's tensor: "blk.", the number of the layer, ".", the suffix. */
@@ -299,7 +299,7 @@ static void specdec__model_count_weights(specdec__model *m, const specdec__matri
 
 /* The tensor that holds a matrix or vector of a layer: a tensor of its own, or a fused one. */
 typedef struct specdec__tensor_holder {
-    const char *suffix;
+    const char *suffix;  /* the tensor's name behind "blk.N." */
     int rows, first_row; /* rows of the tensor; the first of them that is this matrix's or vector's own */
 } specdec__tensor_holder;
 
@@ -322,21 +322,22 @@ static int specdec__model_tensor_rows(int vectors, int i, const int *size)
 }
 
 /* Whether a layer of these dimensions has a matrix i, or vector i, at all. */
-static int specdec__model_has_dimensions(int vectors, int i, const int *size)
+static int specdec__model_dimensions_have_tensor(int vectors, int i, const int *size)
 {
     return specdec__model_tensor_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
            (size[SPECDEC__DIM_OWN_KEYS] || !SPECDEC__HAS_BIT(specdec__key_tensors[vectors], i));
 }
 
 /* Whether the file has a tensor of a layer with this suffix; *rows: its rows, or its size if it is a vector. */
-static int specdec__model_file_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
+static int specdec__model_file_has_tensor(const specdec__model *m, int layer, const char *suffix, int vectors,
+                                          uint64_t *rows)
 {
     specdec__gguf_tensor t;
     char name[64];
     int found;
 
     specdec__model_tensor_name(name, sizeof name, layer, suffix);
-    specdec__model_find_required(m, name, 0, &t, &found, NULL);
+    specdec__model_look_up_tensor(m, name, 0, &t, &found, NULL);
     *rows = found ? t.shape[vectors ? 0 : 1] : 0;
     return found;
 }
@@ -349,10 +350,11 @@ static int specdec__model_has_fused(const specdec__model *m, int layer, const sp
     uint64_t rows;
 
     return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
-           !specdec__model_file_has(m, layer, specdec__model_own_suffix(m, vectors, vectors ? f->vector : f->matrix,
-                                                                        size), vectors,
-                                    &rows) &&
-           specdec__model_file_has(m, layer, suffix, vectors, &rows) && (!f->shares_name || rows == (uint64_t)all);
+           !specdec__model_file_has_tensor(m, layer, specdec__model_own_suffix(m, vectors,
+                                                                               vectors ? f->vector : f->matrix, size),
+                                           vectors, &rows) &&
+           specdec__model_file_has_tensor(m, layer, suffix, vectors,
+                                          &rows) && (!f->shares_name || rows == (uint64_t)all);
 }
 
 /* Finds the tensor that holds matrix i, or vector i, of a layer: one of its own, or a fused one. */
@@ -400,12 +402,14 @@ static specdec_result specdec__model_bind_matrices(specdec__model *m, int index,
         specdec__tensor_holder holder;
         specdec_result result;
 
-        if (!specdec__model_has_dimensions(0, i, size))
+        if (!specdec__model_dimensions_have_tensor(0, i, size))
             continue;
         holder = specdec__model_find_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_matrices(m, name, parts, holder.rows, size[specdec__matrix_table[i].columns],
-                                         i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix, &found, error);
+        result = specdec__model_bind_joined_matrices(m, name, parts, holder.rows,
+                                                     size[specdec__matrix_table[i].columns],
+                                                     i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix,
+                                                     &found, error);
         if (result)
             return result;
         if (!found && size[SPECDEC__DIM_K] != size[SPECDEC__DIM_V])

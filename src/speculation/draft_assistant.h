@@ -204,7 +204,8 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
                              m->reads.width, target->embedding);
     if (target->layers < 2 || specdec__mixing_exists(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
-                             "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
+                             "which a %s of %d layers does not have", specdec__model_architecture_name(target),
+                             target->layers);
     for (i = 0; i < m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
         const int windowed = s.span == SPECDEC__WINDOW, from = target->layers - 1 - windowed;

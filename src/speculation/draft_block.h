@@ -251,7 +251,7 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     }
     batch.wanted = c->wanted;
     result = specdec__forward(c, &batch, error);
-    specdec__view_unreserve(view, &c->kv);
+    specdec__view_free_reserved(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
 }
 
@@ -321,7 +321,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     int i, from, to;
 
     for (from = view->length; !result && from >= heard->from && from < end; from = to) {
-        specdec__prefill_rows rows = specdec__forward_rows_from(end);
+        specdec__prefill_rows rows = specdec__prefill_rows_from(end);
 
         to = specdec__min_int(end, from + m->context.max_nodes);
         for (i = from - heard->from; i < to - heard->from; i++) {
@@ -404,7 +404,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
         specdec__context_init_view(&m->context, m->views ? &m->views[i] : &counted_view, &room,
                                    i >= setup->room->max_views, arena);
         if (m->views && i >= setup->room->max_views)
-            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+            specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     specdec__draft_block_rows(m, setup->config->tree_size, arena);
     m->levels.begin = specdec__draft_block_begin;

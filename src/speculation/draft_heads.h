@@ -155,7 +155,7 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     m = m ? m : &counted;
     if (specdec__model_can_decode(model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             specdec__model_name(model));
+                             specdec__model_architecture_name(model));
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",

@@ -81,7 +81,7 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                                      int wanted, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[at];
-    specdec__prefill_rows rows = specdec__forward_rows_from(wanted ? end - 1 : end);
+    specdec__prefill_rows rows = specdec__prefill_rows_from(wanted ? end - 1 : end);
 
     rows.reads = t->states;
     rows.reads_from = t->from;
@@ -282,7 +282,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
         if (i < room.max_views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
         else if (m->sequences)
-            specdec__kv_add_kept(&m->context.kv, &t->view);
+            specdec__kv_add_kept_view(&m->context.kv, &t->view);
         t->count = i < room.max_views && m->lead;
     }
     m->levels.logits = m->context.logits;

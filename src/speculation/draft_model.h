@@ -49,7 +49,7 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
     specdec__view *view = &m->views[at];
     const int most = m->context.max_nodes, keys = count - m->skipped[at];
     const int sinks = m->skipped[at] ? specdec__min_int(SPECDEC__DRAFT_SINKS, keys) : 0;
-    specdec__prefill_rows rows = specdec__forward_rows_from(sinks); /* none of the sinks */
+    specdec__prefill_rows rows = specdec__prefill_rows_from(sinks); /* none of the sinks */
     specdec_result result = SPECDEC_OK;
 
     if (view->length < sinks)
@@ -200,7 +200,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m = m ? m : &counted;
     if (!specdec__model_can_decode(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
-                             specdec__model_name(d->model));
+                             specdec__model_architecture_name(d->model));
     if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
@@ -219,7 +219,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     for (i = 0; i < places; i++) {
         specdec__context_init_view(&m->context, m->views ? &m->views[i] : &view, &room, i >= room.max_views, arena);
         if (m->views && i >= room.max_views)
-            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+            specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;

@@ -147,11 +147,12 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     if (t->few)
         specdec__retrieve_by_few(c, t, keys);
     else
-        specdec__forward_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim, SPECDEC__KEYS,
-                                     specdec__forward_query_column(c, t->layer, 0, t->query), t->count);
+        specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
+                                             SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
+                                             t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
-            weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
+            weights[k] = specdec__forward_get_score(c, t->scratch, q, a->from + k);
         factor = c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]);
         if (factor < 1)
             c->kernels->scale(chunks, factor, r->candidates);

@@ -287,7 +287,7 @@ static void specdec__settle_whole(specdec__context *c)
     c->screen.needed = SPECDEC__SCREEN_LOGITS;
     c->screen.whole_steps++;
     c->screen.saved -= specdec__screen_plane_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
 }
 
 /* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from

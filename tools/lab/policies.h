@@ -65,14 +65,14 @@ static inline void policy_scores(const specdec__context *step, const specdec__kv
             for (q = 0; q < some; q++)
                 query[q] = (size_t)((at + q) / group * layer->shape.heads + head * group + (at + q) % group);
             if (tiles)
-                specdec__forward_tile_scores(&c, s, keys, at_keys->dim, SPECDEC__KEYS,
-                                             specdec__forward_query_column(&c, layer, 0, head * group) + at, some);
+                specdec__forward_compute_tile_scores(&c, s, keys, at_keys->dim, SPECDEC__KEYS,
+                                                     specdec__forward_query_column(&c, layer, 0, head * group) + at, some);
             else
-                specdec__forward_scores(&c, s, floats, (size_t)at_keys->dim, 0, SPECDEC__KEYS, floats, query, some);
+                specdec__forward_compute_scores(&c, s, floats, (size_t)at_keys->dim, 0, SPECDEC__KEYS, floats, query, some);
             for (q = 0; q < some; q++)
                 for (k = from; k < to; k++)
                     rows[(size_t)(at + q) * (size_t)w->context + (size_t)k] =
-                        specdec__forward_score(&c, s, q, slots[k] % SPECDEC__KEYS);
+                        specdec__forward_get_score(&c, s, q, slots[k] % SPECDEC__KEYS);
         }
     }
 }
