@@ -227,16 +227,16 @@ typedef enum specdec_result {
 
 #define SPECDEC_ERROR_TEXT_SIZE 240
 
-/* What went wrong, in words: which tensor, which key, which token. Written only by calls that fail. */
+/* A failed call's result and a text that names the tensor, key or token at fault. Only calls that fail write to it. */
 typedef struct specdec_error {
     specdec_result code;
     char text[SPECDEC_ERROR_TEXT_SIZE];
 } specdec_error;
 
-/* The constant text of a result: "the memory block is too small". */
+/* Returns the constant text of a result, such as "the memory block is too small". */
 SPECDEC_DEF const char *specdec_result_text(specdec_result result);
 
-/* "0.6.0": of the implementation that was linked. */
+/* Returns the version of the linked implementation, such as "0.6.0". */
 SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
@@ -245,7 +245,7 @@ typedef struct specdec specdec;             /* a sequence and its engine, in the
 typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
-/* Where a model comes from: the first of these that is set. */
+/* Where a model comes from: `model`, `data` or `path`, the first of these that is set. */
 typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
@@ -257,24 +257,26 @@ typedef struct specdec_source {
 
 #define SPECDEC_FORK_TOKENS 16 /* that a child is made to begin with, at most */
 
-/* Called from the thread that called the library, but for `thread`; may call specdec_cancel only. Any may be NULL. */
+/* Functions of the caller's. All but `thread` are called from the thread that called the library, and may call no
+   function but specdec_cancel. Any may be NULL. */
 typedef struct specdec_hooks {
     void *user_data;
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
-       lacks may spoil the text. No newline; gone after the call. */
+    /* One line about the engine and its work; it begins with "warning: " where something that a file lacks may spoil
+       the text. No newline; the line is gone after the call. */
     void (*log)(void *user_data, const char *line);
-    /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
-       to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
+    /* Asked after each decoded token, the last of tokens[count]: shall the sequence fork here? Returns how many tokens
+       the child begins with, written to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens
+       alone. */
     int (*fork)(void *user_data, const int32_t *tokens, int count, int32_t *child);
-    /* Called by a helper thread that begins, to choose its processor or its priority. number: 1 to threads - 1, or
-       threads: the one that drafts while others verify (with config.async above 1, so do the last ones before it). */
+    /* Called by each helper thread at its start, to choose its processor or priority. number: 1 to threads - 1, or
+       threads: the thread that drafts while others verify (with config.async above 1, also the last ones before it). */
     void (*thread)(void *user_data, int number);
 } specdec_hooks;
 
-/* What is added to the logit of a token; -INFINITY forbids it. */
+/* A number that is added to the logit of a token; -INFINITY forbids the token. */
 typedef struct specdec_bias {
     int32_t token;
     float bias;
@@ -304,7 +306,7 @@ typedef enum specdec_sampler {
 #define SPECDEC_SAMPLER_NAMES (&"" SPECDEC_SAMPLERS(SPECDEC__SAMPLER_NAME)[1]) /* "penalties|dry|..." */
 
 /* How tokens are chosen. {0}: greedily. Biases come first, then the samplers in their order. All of them are functions
-   of the text, its position and the seed, so that a sequence with draft tokens is one without. */
+   of the text, the position and the seed, so the text is the same with and without draft tokens. */
 typedef struct specdec_sampling {
     float temperature;         /* up to 1e6; 0: greedy: of all below only biases, penalties and dry_ then count */
     int32_t top_k;             /* keep the k best; 0: off */
@@ -342,13 +344,13 @@ typedef struct specdec_sampling {
 #define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
 #define SPECDEC_END_TOKENS 8    /* at once */
 
-/* A constraint of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token % 32 of
-   mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is asked at every node of a
-   token tree, draft tokens then being the last of tokens. If no bit is left, the answer ends. */
+/* A constraint as a function of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token %
+   32 of mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is called for every
+   node of a token tree, with draft tokens at the end of tokens. If no bit is left, the answer ends. */
 typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count, uint32_t *mask);
 
-/* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
-   until other settings replace them. */
+/* How a sequence is continued. {0} is good: greedily, until the model ends the answer. Stop strings are copied; biases
+   must stay valid until other settings replace them. */
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
@@ -393,11 +395,11 @@ typedef struct specdec_settings {
     X(NGRAM, ngram, "ngram") \
     X(FORCED, forced, "forced")
 
-/* Their names, in the order of specdec_drafting. */
+/* Names of drafters in the order of specdec_drafting, "auto|off|draft|...". */
 #define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
 #define SPECDEC_DRAFTINGS "auto|off" SPECDEC_DRAFTERS(SPECDEC__DRAFTER_NAME)
 
-/* Where guesses come from. */
+/* Where draft tokens come from. */
 typedef enum specdec_drafting {
     SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
     SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
@@ -407,10 +409,10 @@ typedef enum specdec_drafting {
     SPECDEC_DRAFT_COUNT
 } specdec_drafting;
 
-/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed; the
-   next four, for comparison, texts of the same distribution, from one drafter that is a model, heads or two levels. At
-   temperature 0 all are one and the same. Sequoia, SpecInfer and SpecTr ask for children drawn from the draft's
-   distribution as said, and for a tree whose shape does not depend on the drawn tokens (on probabilities it may). */
+/* How draft tokens are accepted. All rules are lossless: coupled gives the very text of plain decoding with the same
+   seed; the next four, for comparison, give texts of the same distribution, from one drafter that is a model, heads or
+   two levels. At temperature 0 all rules are the same. Sequoia, SpecInfer and SpecTr need children drawn from the
+   draft's distribution as noted, and a tree whose shape does not depend on drawn tokens (but may on probabilities). */
 typedef enum specdec_rule {
     SPECDEC_RULE_COUPLED,   /* any children; draft and target share the noise: Daliri et al. 2024, arXiv 2408.07978 */
     SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
@@ -422,7 +424,7 @@ typedef enum specdec_rule {
     SPECDEC_RULE_COUNT
 } specdec_rule;
 
-/* How the draft model's trees come about. The text is the same with all where the rule promises that. */
+/* How the shape of the draft model's trees is chosen. The text is the same with all where the rule promises so. */
 typedef enum specdec_policy {
     SPECDEC_POLICY_AUTO,    /* dynamic where the engine chooses the drafters (SPECDEC_DRAFT_AUTO), else static */
     SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
@@ -430,8 +432,8 @@ typedef enum specdec_policy {
     SPECDEC_POLICY_COUNT
 } specdec_policy;
 
-/* Whether greedy and coupled steps read five of eight bits of a large output matrix, and the others only of rows that
-   can win. The text is the same. */
+/* Whether greedy and coupled steps read only five of the eight bits of a large output matrix, and the other three only
+   of rows whose logit can be the largest. The text is the same. */
 typedef enum specdec_screening {
     SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets that have
                                  kernels for it */
@@ -440,19 +442,21 @@ typedef enum specdec_screening {
     SPECDEC_SCREENING_COUNT
 } specdec_screening;
 
-/* A target whose layers lie on several machines, the ranks. Each makes an engine with the same configuration, but for
-   rank, threads, and drafters, which only rank 0 has; another may have config.draft alone, and no target, to guess for
-   it (coupled). Rank 0 is used as any engine, the others call specdec_serve; calls come from the engine's thread. */
+/* A target whose layers are on several machines, the ranks. Each rank makes an engine with the same configuration,
+   except for rank, threads and drafters. Only rank 0 has drafters; one other rank may have config.draft alone, and no
+   target, to draft for rank 0 (coupled). Rank 0 is used as any engine, the other ranks call specdec_serve. The
+   functions below are called from the engine's thread. */
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
     double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take. 8 times as
                           long may a rank load, a message take, or nothing go on though all are heard. 0: none is */
     void *user_data;
-    /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
+    /* Sends a copy of a message to a rank. Two messages to a rank arrive in order, urgent ones in an order of their
+       own. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
-    /* The next message of a rank, -1: the next urgent one of any. Copies at most room bytes of it. Returns its size, 0:
-       there is none yet. */
+    /* Receives the next message of a rank, or with -1 the next urgent message of any rank. Copies at most room bytes of
+       it. Returns its size; 0: there is none yet. */
     size_t (*receive)(void *user_data, int rank, void *message, size_t room);
     void (*wait)(void *user_data, double seconds); /* until there may be one, not longer than that */
     void (*layer)(void *user_data, int nodes);     /* NULL, or called behind every layer of a run of so many nodes */
@@ -460,15 +464,15 @@ typedef struct specdec_cluster {
 
 #define SPECDEC_MAX_LOGPROBS 64
 
-/* How conversations are put. */
+/* Chat formats: how the messages of a conversation are written. */
 #define SPECDEC_CHAT_FORMATS \
     "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
     "deepseek-r1"
 
 #define SPECDEC_MAX_SEQUENCES 1024
 
-/* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
-   specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
+/* The configuration of an engine. {0} with a target is a good one. It is copied, strings are read in specdec_init; the
+   memory that sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; of the target's vocabulary, or a drafter that was made for the target */
@@ -659,7 +663,7 @@ typedef enum specdec_field_kind {
     SPECDEC_FIELD_POINTER  /* not from a text */
 } specdec_field_kind;
 
-/* A row of these tables. */
+/* A row of SPECDEC_SETTINGS_FIELDS or SPECDEC_CONFIG_FIELDS. */
 typedef struct specdec_field {
     const char *name;
     specdec_field_kind kind;
@@ -669,11 +673,11 @@ typedef struct specdec_field {
     const char *words, *help;
 } specdec_field;
 
-/* The i-th field, those of specdec_settings first; NULL behind the last. */
+/* Returns the i-th field, fields of specdec_settings first; NULL behind the last. */
 SPECDEC_DEF const specdec_field *specdec_get_field(int i);
 
-/* Sets a field by its name from a text; NULL: to the default, which is what {0} has. Names of settings are those of
-   config.settings, too. Errors: ARGUMENT, with words for people; nothing is changed then. */
+/* Sets a field by its name from a text; NULL: to its default, as in {0}. specdec_config_set takes names of settings,
+   too, for config.settings. Errors: ARGUMENT, with a text for people; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text,
                                               specdec_error *error);
 SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
@@ -686,35 +690,34 @@ SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, cons
    which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a closed sequence, an engine
    that has ended, or one in which another thread is. */
 
-/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
-   all that specdec_init would refuse without a look at the machine.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
+/* Computes the bytes that specdec_init will need: exactly so many are enough, one less is refused. Opens and checks the
+   models, and refuses all that specdec_init would refuse without a look at the machine. Errors: FILE, FORMAT,
+   UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that can decode). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
-/* Makes an engine and its first sequence inside memory (any alignment), which stays theirs until specdec_deinit; starts
-   the threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM, CANCELLED
-   (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+/* Makes an engine and its first sequence inside memory (any alignment), which they own until specdec_deinit; starts
+   threads, repacks weights. Nothing is allocated, now or later. Errors: those of specdec_memory_needed, MEMORY, SYSTEM,
+   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the memory the caller's. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
 /* Ends the engine of a sequence, and all its sequences: stops the threads, unmaps the files. NULL is allowed. */
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
-/* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
-   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER;
+/* Serves rank 0 of a cluster on any other rank, until rank 0 ends its engine (DONE). specdec_get_stats then counts runs
+   (steps), seconds at work, nodes (drafted) and nodes of runs that were not cancelled (accepted). Errors: PEER;
    CANCELLED by specdec_cancel: the cluster ends with that, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
-/* The message of the last call on this sequence that failed; "" if none has. */
+/* Returns the message of the last call on this sequence that failed; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
-/* Changes how the sequence continues, from the next token that is handed out: tokens that were verified with another
-   sampling are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back
-   for that are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed
-   then. */
+/* Changes the settings of a sequence from the next token that is handed out: tokens that were verified with other
+   sampling are dropped. max_tokens counts from the last prompt. Bytes held back because they may begin a stop string
+   are matched anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
-/* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
+/* Copies the settings of a sequence. Their stop strings are valid until other settings, or a load, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
 /* ---- More sequences on the same memory, weights and threads. -------------------------------------------------------
@@ -743,48 +746,47 @@ SPECDEC_DEF void specdec_close(specdec *sequence);
    where config.cache is more than one context, and not in a cluster. Where layers see a window, a prefix can be shared
    only up to the position whose last window of keys is still cached. */
 
-/* Empties the prefix cache. No text depends on it; but somebody who measures times can tell that other prompts began
-   alike. */
+/* Empties the prefix cache. No text depends on it, but times show whether other prompts began alike. */
 SPECDEC_DEF void specdec_drop_prefixes(specdec *engine);
 
-/* A sequence forks by itself where the model writes the fork token, or where hooks.fork says so: a child, which begins
-   with all tokens up to there and the child token, is opened and decodes for itself, with the same settings; neither
-   sees what the other writes. The child token is never chosen, the fork token not behind a control token. Children keep
-   decoding, whether anybody takes their text or not; their pages are freed when they end, their slots with the next
-   prompt of the parent, or when the child is closed. Where no slot is free, the call on the parent fails with MEMORY,
-   and may be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
+/* A sequence forks by itself where the model writes the fork token, or where hooks.fork says so: a child sequence,
+   which begins with all tokens up to there and the child token, is opened and decodes on its own, with the same
+   settings; neither sees what the other writes. The child token is never chosen, the fork token not behind a control
+   token. Children keep decoding, whether anybody takes their text or not; their pages are freed when they end, their
+   slots with the next prompt of the parent, or when the child is closed. Where no slot is free, the call on the parent
+   fails with MEMORY, and may be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
 
-/* The i-th child of a sequence's last answer, in the order of the forks; NULL: there is none. */
+/* Returns the i-th child of a sequence's last answer, in the order of forks; NULL: there is none. */
 SPECDEC_DEF specdec *specdec_child(specdec *sequence, int i);
 
-/* The last answer as one text: what was written up to a fork, the child's text (with its children's), the rest. *length
+/* Writes the last answer as one text: up to a fork, then the child's text (with its children's), then the rest. *length
    becomes its bytes; bytes[room] may be too small (BUFFER), or NULL with room 0. */
 SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, size_t room, size_t *length);
 
-/* One step for all sequences of an engine that have something to do: that were prompted, have not ended, and hold less
-   than 8 tokens that were not taken. DONE: no sequence has, or those that have wait for cache pages. An error of one
+/* Runs one step for all sequences of an engine that have work: that were prompted, have not ended, and hold fewer than
+   8 tokens that were not taken. DONE: no sequence has work, or all that have wait for cache pages. An error of one
    sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, and what the model
-   found likely behind them, into data[room], as a file that specdec_load_history reads on any machine. *bytes becomes
-   its size; with NULL as data that is all. The file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine
-   has no n-grams. */
+/* Writes the history that n-grams draft from into data[room], as a file that specdec_load_history reads on any machine:
+   the tokens of closed sequences (config.history) and of open ones, and tokens that the model found likely behind them.
+   *bytes becomes its size; data NULL: only the size is computed. The file holds the tokens as they are. Errors: BUFFER;
+   ARGUMENT: this engine has no n-grams. */
 SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
-/* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
-   config.history the newest is kept. Changes draft tokens, never the text. Every byte is checked; a file that is
-   refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
+/* Adds the tokens of a file of specdec_save_history to the history, as if its sequences had just been closed; if they
+   exceed config.history, the newest are kept. Changes draft tokens, never the text. Every byte is checked; a file that
+   is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
    n-grams, or config.history is 0). */
 SPECDEC_DEF specdec_result specdec_load_history(specdec *engine, const void *data, size_t size);
 
 /* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out,
-   the target's keys and values, settings and seed. *bytes becomes its size; with NULL as data that is all: some hundred
-   MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and biases,
-   which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
+   the target's keys and values, settings and seed. *bytes becomes its size; data NULL: only the size is computed. That
+   is some hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities,
+   statistics, and biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
 SPECDEC_DEF specdec_result specdec_save(specdec *sequence, void *data, size_t room, size_t *bytes);
 
-/* Replaces a sequence, and its settings except biases, by the one in such a file. With the same biases the sequence
+/* Replaces a sequence, and its settings except biases, by a file of specdec_save. With the same biases the sequence
    continues bit for bit as if it had never stopped; with rejection rules, in the same distribution. Drafters prefill it
    when they are asked; EAGLE-3 cannot, and waits for a sequence that is cut or begins anew. Every byte is checked; a
    file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model or
@@ -794,16 +796,16 @@ SPECDEC_DEF specdec_result specdec_load(specdec *sequence, const void *data, siz
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
-/* Appends text to what the model sees, at first behind the token that begins texts, and runs the model over it. Behind
-   other text it goes on as it is, without a space. Control tokens are not recognised. A failed call changes nothing. At
-   most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
+/* Appends text to a sequence and prefills it; the first text follows the token that begins texts, later text goes on
+   without a space. Control tokens are not recognised. A failed call changes nothing. At most 16 bytes for each token of
+   the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
 
-/* The same, where control tokens that are spelled in the text become these tokens, as in prompts with gaps to fill: not
-   for text that comes from strangers. */
+/* Appends text as specdec_prompt does, but control tokens that are spelled in it become these tokens, as in prompts
+   with gaps to fill: not for text that comes from strangers. */
 SPECDEC_DEF specdec_result specdec_prompt_special(specdec *engine, const char *text, size_t length);
 
-/* The same with token ids. */
+/* Appends token ids as specdec_prompt appends text. */
 SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
 
 typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
@@ -815,10 +817,10 @@ typedef struct specdec_message {
     int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
 } specdec_message;
 
-/* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. A conversation that begins without a system message gets the one that the model's template has
-   for that. A template of no known format is run. Errors: as specdec_prompt, also where the template refuses messages;
-   UNSUPPORTED when there is no template, or it is not understood. */
+/* Appends messages in the model's chat format, and the tokens that make the model answer; all in all at most 16 bytes
+   for each token of the context. A conversation that begins without a system message gets the default one of the
+   model's template. A template of no known format is run. Errors: as specdec_prompt, also where the template refuses
+   messages; UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
@@ -841,7 +843,7 @@ typedef struct specdec_tool_call {
     specdec_text arguments; /* a JSON object */
 } specdec_tool_call;
 
-/* A message of such a conversation. */
+/* A message of a conversation for specdec_chat_messages. */
 typedef struct specdec_chat_message {
     const char *role;               /* "system", "developer", "user", "assistant", "tool": what the template knows */
     specdec_text content;           /* none: null */
@@ -869,15 +871,17 @@ typedef struct specdec_chat_input {
     int special;            /* not 0: control tokens that messages spell are control tokens; else they are plain text */
 } specdec_chat_input;
 
-/* Puts a conversation into the sequence, as the model's template writes it, with what makes the model answer. Errors:
-   as specdec_chat; FORMAT: what should be JSON is not, or not of this form. A failed call changes nothing. */
+/* Replaces the tokens of a sequence by a conversation as the model's template writes it, with the tokens that make the
+   model answer. Errors: as specdec_chat; FORMAT: something that should be JSON is not, or not of this form. A failed
+   call changes nothing. */
 SPECDEC_DEF specdec_result specdec_chat_messages(specdec *engine, const specdec_chat_input *input);
 
-/* The same from one JSON text, such as the body of a request to /v1/chat/completions: of its members, messages (content
-   may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and continue_final_message count. */
+/* As specdec_chat_messages, from one JSON text, such as the body of a request to /v1/chat/completions. It reads the
+   members messages (content may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and
+   continue_final_message. */
 SPECDEC_DEF specdec_result specdec_chat_json(specdec *engine, const char *json, size_t length);
 
-/* What a part of an answer is. */
+/* Kinds of parts of an answer. */
 typedef enum specdec_part_kind {
     SPECDEC_PART_CONTENT,
     SPECDEC_PART_THOUGHT,
@@ -892,14 +896,14 @@ typedef struct specdec_part {
     specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
 } specdec_part;
 
-/* The next part of the answer, without the model's marks. OK with a part, or DONE without one. Take an answer by this
-   call or by specdec_next, not by both. Other errors are those of specdec_next. */
+/* Returns the next part of the answer, without the model's marks: OK with a part, or DONE without one. Take an answer
+   by this call or by specdec_next, not by both. Other errors are those of specdec_next. */
 SPECDEC_DEF specdec_result specdec_next_part(specdec *engine, specdec_part *part);
 
-/* The same without a step, as specdec_take. PENDING: nothing is ready. */
+/* Returns the next part as specdec_next_part does, but without a step, as specdec_take. PENDING: nothing is ready. */
 SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part);
 
-/* Takes an answer apart without an engine. Its members are its own. */
+/* Splits an answer into parts without an engine. Its members are private. */
 typedef struct specdec_splitter {
     const void *calls, *thoughts; /* rows of the tables of marks */
     const char *input;            /* (length) what was pushed and not looked at yet */
@@ -919,24 +923,25 @@ typedef struct specdec_splitter {
 SPECDEC_DEF specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts,
                                                   int inside);
 
-/* Hands over the next bytes of an answer, control tokens spelled out, which must stay until all parts are taken; NULL:
-   the answer has ended. */
+/* Hands over the next bytes of an answer, control tokens spelled out, to stay until all parts are taken; NULL: its
+   end. */
 SPECDEC_DEF void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length);
 
-/* The next part of what was pushed. Returns 0 when more must be pushed first. */
+/* Returns the next part of the bytes that were pushed, as 1; 0: more must be pushed first. */
 SPECDEC_DEF int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part);
 
-/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
-   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
-   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the model
-   is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
+/* Returns the next piece of the answer: OK with at least one byte, or DONE (with the last bytes, if any were held
+   back): then a new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (the
+   cache: another sequence must be closed or cut), MEMORY (a fork finds no slot), PEER; FORMAT (values are not finite:
+   the model is broken; the text says from which layer on), UNSUPPORTED (keys are too large for config.kv). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
-/* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
+/* Returns the next piece as specdec_next does, but of text that specdec_work has decoded. PENDING: there is none. */
 SPECDEC_DEF specdec_result specdec_take(specdec *engine, specdec_text *piece);
 
-/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call on that text. Stop strings
-   are matched in text, so only specdec_next ends at them. Take an answer by one of these calls, not by both. */
+/* Runs one step and returns all its tokens, without their text. *tokens stays valid until the next call on that
+   sequence. Stop strings are matched in text, so only specdec_next ends at them. Take an answer by one of these calls,
+   not by both. */
 SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
 
 /* Why an answer ended. */
@@ -954,39 +959,39 @@ typedef enum specdec_stop {
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
-/* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
-   seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
-   as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
-   specdec_stopped and specdec_join_forks say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing
-   is changed then. */
+/* Cuts an answer that a stop string has ended to the text that was handed out, so that the model continues from what
+   its user has seen: the tokens that hold the stop string are removed, and the part of the first of them that was
+   handed out is prefilled again, as text, with the next prompt. specdec_chat does so by itself. Other answers stay as
+   they are, as do the results of specdec_stopped and specdec_join_forks. Errors: CONTEXT (no room for the tokens of
+   that part), MEMORY; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
-/* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
-   those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
-   anew, as a prompt is, and the text goes on as one that was given just that: positions, of noise too, count from the
-   new beginning; max_tokens counts on. A prompt that does not fit is refused all the same. Texts that have children, or
-   are children, end as without; and none slides twice in a call. */
+/* Returns all tokens of a sequence, valid until the next call on it (tokens or count may be NULL): prompts and answers,
+   without tokens that slid out of the context (settings.slide). These leave in the call that needs room; the tokens
+   that stay are prefilled again, and the sequence continues like one that was prompted with them alone: positions, of
+   noise too, count from the new beginning; max_tokens counts on. A prompt that does not fit is refused all the same.
+   Sequences that have children, or are children, end as without; none slides twice in a call. */
 SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 
-/* Forgets all but the first count tokens; what was computed for them stays. An answer begins there, from which
+/* Truncates a sequence to its first count tokens, whose keys and values stay. An answer begins there, from which
    max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
-   that runs for several sequences is finished first. Callable from any thread and from signal handlers. The text stays
-   as it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
-   unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
-   specdec_rewind does not. */
+   that runs for several sequences is finished first. Callable from any thread and from signal handlers. The sequence
+   stays as it was before the cancelled call, and may go on. A cancellation that has ended no call waits for the next
+   step; the next prompt, unless it is refused, drops it, as it came too late for the answer it was meant for. So does
+   closing the sequence; specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
 
-/* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
+/* A token and the number by which it is ranked: a logit, a logit with its noise, or a log-probability. */
 typedef struct specdec_candidate {
     int32_t token;
     float logit;
 } specdec_candidate;
 
-/* What the model thought where a token was written: natural logarithms of probabilities, of the model itself, before
-   biases, penalties, filters and temperature. Not numbers where a broken model has computed none. */
+/* The log-probabilities at the position of a written token: natural logarithms of the model's own probabilities, before
+   biases, penalties, filters and temperature. NaN where a broken model has computed none. */
 typedef struct specdec_logprob {
     int32_t token;
     float logprob;
@@ -994,44 +999,46 @@ typedef struct specdec_logprob {
     int count;                     /* as settings and config say, or fewer when the vocabulary is smaller */
 } specdec_logprob;
 
-/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0,
-   settings.top_logprobs was -1, or the token had slid out of the text in a call that failed, and came back. */
+/* Returns the log-probability of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted,
+   config.logprobs is 0, settings.top_logprobs was -1, or the token had slid out of the sequence in a call that failed,
+   and came back. */
 SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
 
-/* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
-   one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
-   children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
-   then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
+/* Computes logits after a sequence and after any nodes behind it, in one step: row 0 of logits[(count + 1) *
+   vocabulary] is the one after the sequence (zeros while it is empty), row 1 + i the one after node i. parents[i] < i,
+   or -1 for children of the sequence's last token. tokens and parents may be NULL when count is 0, behind a text;
+   logits may be NULL: then the step is run for its time alone. The sequence does not change. At most as many nodes as
+   the larger of batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
-/* How well labels go behind the text, all in one step: scores[count] become the log-probabilities of each one's tokens
-   there, as specdec_prompt would append it. Nothing of the engine's text changes. Together they have at most as many
+/* Scores labels as continuations of a sequence, all in one step: scores[count] become the log-probabilities of each
+   label's tokens, as specdec_prompt would append it. The sequence does not change. Together labels have at most as many
    tokens as specdec_logits takes nodes. Errors: ARGUMENT (no text, no label, an empty label, too many tokens), FULL,
    CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_score(specdec *engine, const char *const *labels, int count, double *scores);
 
-/* As specdec_prompt_tokens, with a row after each token: logits[count * vocabulary]; of no use when it fails. */
+/* Appends tokens as specdec_prompt_tokens, and returns the logits after each: logits[count * vocabulary], if it
+   succeeds. */
 SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
 
 #define SPECDEC_STATE_FINAL (-1) /* instead of a layer */
 
-/* As specdec_prompt_tokens, with the target's states after each of these tokens: states[count * layer_count *
-   embedding]. layers[i]: the residual stream after so many layers, 0 to all; or SPECDEC_STATE_FINAL: what logits are
-   computed from. What a failed call has written there is of no use. Errors: also ARGUMENT (no such layer). */
+/* Appends tokens as specdec_prompt_tokens, and returns the target's hidden states after each of them: states[count *
+   layer_count * embedding]. layers[i]: the residual stream after so many layers, 0 to all; or SPECDEC_STATE_FINAL: the
+   state that logits are computed from. States of a failed call are undefined. Errors: also ARGUMENT (no such layer). */
 SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t *tokens, int count, const int *layers,
                                                  int layer_count, float *states);
 
 #define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
 
-/* Trees of one size that were verified; a step of plain decoding has one node and one level. */
+/* How many trees of one size were verified; a step of plain decoding has one node and one level. */
 typedef struct specdec_tree_count {
     int32_t nodes, levels; /* root included */
     int64_t steps;
 } specdec_tree_count;
 
-/* What was done for a text since it was opened. Seconds are 0 without a clock. */
+/* Statistics of a sequence since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
     int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
     int64_t shared_tokens, cached_tokens; /* of prompts, not prefilled: of open sequences; of prefixes */
@@ -1051,7 +1058,7 @@ typedef struct specdec_stats {
 
 SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 
-/* What an engine is made of. */
+/* Facts about an engine. */
 typedef struct specdec_info {
     const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
     int threads, context, vocabulary, layers, embedding;
@@ -1070,19 +1077,20 @@ typedef struct specdec_info {
 
 SPECDEC_DEF void specdec_get_info(const specdec *engine, specdec_info *info);
 
-/* The target's model, for the calls below; as long-lived as the engine. */
+/* Returns the target's model, for the calls below; it lives as long as the engine. */
 SPECDEC_DEF const specdec_model *specdec_get_model(const specdec *engine);
 
 /* ---- A model without an engine: one for many engines, or only to tokenise. --------------------------------------- */
 
-/* The same three steps. Only target, threads, weights_in_place, vocabulary_only, isa and hooks of the config count. */
+/* The same three steps for a model as for an engine: memory, init, deinit. Of the configuration only target, threads,
+   weights_in_place, vocabulary_only, isa and hooks are used. */
 SPECDEC_DEF specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error
                                                        *error);
 SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t
                                               bytes, specdec_error *error);
 SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
 
-/* What specdec_tokenize shall do besides; they add up. */
+/* Options of specdec_tokenize; they are added up. */
 enum {
     SPECDEC_TOKENIZE_BEGIN = 1,   /* put the token that begins texts first, if the model wants one (add_bos_token) */
     SPECDEC_TOKENIZE_END = 2,     /* put the token that ends texts last, if the model wants one (add_eos_token) */
@@ -1090,11 +1098,11 @@ enum {
     SPECDEC_TOKENIZE_INSIDE = 8   /* the text goes on behind other text: no space is put before it */
 };
 
-/* Bytes of working memory for any text of so many bytes: about 13 for each. */
+/* Returns the bytes of working memory for any text of `length` bytes: about 13 for each. */
 SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t length);
 
-/* Text to token ids, with working memory of the caller's. *count is how many there are, also when capacity is too small
-   (BUFFER). At most 4 a byte and 5 more. Errors also: ARGUMENT, MEMORY. */
+/* Tokenises a text, with working memory of the caller's. *count becomes the number of tokens, also when capacity is too
+   small (BUFFER). At most 4 tokens a byte and 5 more. Errors also: ARGUMENT, MEMORY. */
 SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
                                             int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                             specdec_error *error);
@@ -1106,12 +1114,12 @@ typedef struct specdec_conversation {
     int count;
 } specdec_conversation;
 
-/* Bytes of working memory for specdec_chat_tokens; 0 when that would fail. */
+/* Returns the bytes of working memory for specdec_chat_tokens; 0 when that call would fail. */
 SPECDEC_DEF size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation);
 
-/* The tokens that specdec_chat makes of a conversation in an empty sequence, the one that begins texts included, with
-   working memory of the caller's. *count is how many there are, also when capacity is too small (BUFFER; 0 only
-   counts). Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
+/* Tokenises a conversation as specdec_chat does in an empty sequence, with the token that begins texts and with working
+   memory of the caller's. *count becomes the number of tokens, also when capacity is too small (BUFFER; 0 only counts).
+   Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
 SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
                                                int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                                specdec_error *error);
@@ -1127,16 +1135,15 @@ enum {
     SPECDEC_TOKEN_UNUSED = 64
 };
 
-/* The kinds of a token; 0: it is a piece of text; -1: there is no such token. */
+/* Returns the kinds of a token; 0: it is a piece of text; -1: there is no such token. */
 SPECDEC_DEF int specdec_token_kind(const specdec_model *model, int32_t token);
 
-/* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
+/* Returns the bytes of one token; *length becomes their number, also when size is too small (BUFFER). */
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,
                                               size_t *length, specdec_error *error);
 
-/* The text of several, as an engine hands it out at the beginning of a text; control tokens with
-   SPECDEC_TOKENIZE_SPECIAL. *length is how many bytes; when size is too small (BUFFER), how many there must be room
-   for. */
+/* Returns the text of several tokens, as an engine hands it out at the beginning of a text; control tokens only with
+   SPECDEC_TOKENIZE_SPECIAL. *length becomes its bytes; when size is too small (BUFFER), the bytes that are needed. */
 SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags,
                                               char *bytes, size_t size, size_t *length, specdec_error *error);
 
@@ -1150,7 +1157,7 @@ extern "C" {
 
 /* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
-/* What may be sampled at one position. */
+/* The candidates at one position: tokens that may be sampled. */
 typedef struct specdec_candidates {
     specdec_candidate *items; /* [vocab], the caller's memory; the first count are filled, in no promised order */
     int count;
@@ -1166,7 +1173,7 @@ SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const 
                                                  *logits, int vocab, const int32_t *recent, int recent_count,
                                                  specdec_error *error);
 
-/* The k best candidates by logit + Gumbel(seed, position, token), best first, into best[k] (its logit then holds that
+/* Writes the k best candidates by logit + Gumbel(seed, position, token), best first, to best[k] (its logit is that
    sum); the first is a sample from the candidates' distribution, the first k are k samples without replacement, in draw
    order. Target and draft that use the same seed and position choose alike (Daliri et al. 2024, arXiv 2408.07978).
    Greedy candidates get no noise. Equal sums: the lower token. Returns how many there are: fewer than k when candidates
@@ -1174,8 +1181,8 @@ SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const 
 SPECDEC_DEF int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
                                    specdec_candidate *best);
 
-/* The candidates' distribution, p[vocab], summing to 1; zero for tokens that are no candidates. Greedy: all on the
-   best. Errors: SPECDEC_ERROR_ARGUMENT. */
+/* Computes the candidates' distribution, p[vocab], which sums to 1; zero for tokens that are no candidates. Greedy: all
+   on the best. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
                                                        specdec_error *error);
 
@@ -1186,7 +1193,7 @@ typedef struct specdec_uniform {
     uint32_t decision; /* counts up by itself; below 2^31 */
 } specdec_uniform;
 
-/* The next number, strictly between 0 and 1 (NULL: 0). */
+/* Returns the next uniform number, strictly between 0 and 1 (NULL: 0). */
 SPECDEC_DEF double specdec_uniform_next(specdec_uniform *source);
 
 /* ---- Token trees: what is speculated. ---------------------------------------------------------------------------- */
@@ -1210,56 +1217,56 @@ typedef struct specdec_tree {
    Functions that build a tree fail with SPECDEC_ERROR_BUFFER when its arrays are too short; tree->n is then the needed
    count. Everything else they dislike is SPECDEC_ERROR_ARGUMENT. */
 
-/* Does the tree keep all that is said above? Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
+/* Checks the rules of specdec_tree. Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
 SPECDEC_DEF specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error);
 
-/* Levels of a valid tree (NULL: 0), root included. depths[n], if not NULL, become distances from the root. */
+/* Returns the levels of a valid tree (NULL: 0), root included. depths[n], if not NULL: distances from the root. */
 SPECDEC_DEF int specdec_tree_depth(const specdec_tree *tree, int32_t *depths);
 
-/* chains chains of length nodes each below the root, level by level; (1, n - 1) is plain speculation, (0, 0) only the
+/* Builds chains of `length` nodes below the root, level by level; (1, n - 1): plain speculation, (0, 0): only the
    root. */
 SPECDEC_DEF specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, specdec_error *error);
 
-/* The tree of d levels in which every inner node has k children. */
+/* Builds the tree of d levels in which every inner node has k children. */
 SPECDEC_DEF specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error *error);
 
-/* Expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1] on the path
-   from the root. Ranks past width count as never accepted. */
+/* Computes the expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1]
+   on the path from the root. Ranks past width count as never accepted. */
 SPECDEC_DEF specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
                                               specdec_error *error);
 
-/* Bytes of memory that specdec_tree_best and specdec_tree_grid need; 0 when a number is out of its limits. */
+/* Returns the bytes of memory for specdec_tree_best and specdec_tree_grid; 0 when a number is out of its limits. */
 SPECDEC_DEF size_t specdec_tree_memory(int n, int d, int width);
 
-/* The tree with exactly n nodes and at most d levels that scores highest, level by level, and its score G(n,d) (may be
-   NULL): the exact dynamic programme of Sequoia (Chen et al. 2024, arXiv 2402.12374), O(n^2 d width) time. Errors also:
-   SPECDEC_ERROR_MEMORY; SPECDEC_ERROR_ARGUMENT when n nodes do not fit into d levels. */
+/* Builds the tree with exactly n nodes and at most d levels that scores highest, level by level, and its score G(n,d)
+   (may be NULL): the exact dynamic programme of Sequoia (Chen et al. 2024, arXiv 2402.12374), O(n^2 d width) time.
+   Errors also: SPECDEC_ERROR_MEMORY; SPECDEC_ERROR_ARGUMENT when n nodes do not fit into d levels. */
 SPECDEC_DEF specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double *p, int width, int n, int
                                              d, void *memory, size_t bytes, specdec_error *error);
 
-/* Every score at once: grid[m * (d + 1) + l] becomes G(m,l) for m <= n, l <= d, and 0 where there is no such tree. */
+/* Computes all scores: grid[m * (d + 1) + l] becomes G(m,l) for m <= n, l <= d, and 0 where there is no such tree. */
 SPECDEC_DEF specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n, int d, void *memory,
                                              size_t bytes, specdec_error *error);
 
-/* The (n,d) with the highest rate G(n,d) / (t(n) + d * draft_time) over a grid, for t(widths[i]) = times[i]; any one
-   unit of time. The first of equals wins: earlier in widths, then fewer levels. best_rate, in tokens a unit of time,
-   may be NULL. */
+/* Finds the (n,d) with the highest rate G(n,d) / (t(n) + d * draft_time) in a grid, for t(widths[i]) = times[i], in any
+   one unit of time. Of equals the first wins: earlier in widths, then fewer levels. best_rate, in tokens a unit of
+   time, may be NULL. */
 SPECDEC_DEF specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n,
                                                int d, const int32_t *widths, const double *times, int count, double
                                                draft_time, specdec_error *error);
 
-/* The tree of the default family (at most 64 nodes; made by tools/specdec-tune) with the highest rate, which is
-   F(T) / (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread); the
-   root alone, at the rate 1 / t(1), when nothing pays. Trees above n nodes or tree->capacity are left out. best_rate
+/* Builds the tree of the default family (at most 64 nodes; made by tools/specdec-tune) with the highest rate, F(T) /
+   (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread); the root
+   alone, at the rate 1 / t(1), when no tree is faster. Trees above n nodes or tree->capacity are left out. best_rate
    may be NULL. Takes microseconds. */
 SPECDEC_DEF specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const
                                              double *times, int n, double draft_time, specdec_error *error);
 
 /* Keeps the min(n, count) most probable of count candidate nodes (a tree in topological order, the root first).
-   probability is that of the path from the root, so never above the parent's; equals: the earlier. kept[n] becomes the
-   kept candidates, in order, the tree their shape. EAGLE-2 (Li et al. 2024, arXiv 2406.16858), OPT-Tree (Wang et al.
-   2024, arXiv 2406.17276). For the rejection rules a sibling's probability must not be above that of the sibling drawn
-   before it. */
+   probability is that of the path from the root, so never above the parent's; of equals the earlier is kept. kept[n]
+   becomes the kept candidates, in order, tree their shape. EAGLE-2 (Li et al. 2024, arXiv 2406.16858), OPT-Tree (Wang
+   et al. 2024, arXiv 2406.17276). For the rejection rules a sibling's probability must not be above that of the sibling
+   drawn before it. */
 SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_t *parents, const float
                                              *probability, int count, int n, specdec_error *error);
 
@@ -1275,20 +1282,21 @@ typedef struct specdec_choice {
     specdec_uniform *random; /* at decision 0 of the position being decided; NULL is enough for the greedy rule */
 } specdec_choice;
 
-/* What became of it. */
+/* The result of a specdec_choice. */
 typedef struct specdec_verdict {
     int child;     /* index of the accepted child; -1: none, token is then the bonus token */
     int32_t token; /* the token at this position, either way */
 } specdec_verdict;
 
-/* Decides by any rule but coupled, see specdec_verify_match. A child drawn twice without replacement, or never by this
-   draft, is passed over; for Sequoia, one behind all that this draft can draw is a uniform draw: leave out those whose
-   draft share is 0. A few passes over the vocabulary, one for each rejected child (SpecTr: 30). Errors: ARGUMENT. */
+/* Decides which child of a node is accepted, by any rule but coupled (see specdec_verify_match). A child drawn twice
+   without replacement, or never by this draft, is skipped; for Sequoia, a child behind all that this draft can draw is
+   a uniform draw: leave out children whose draft share is 0. A few passes over the vocabulary, one for each rejected
+   child (SpecTr: 30). Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
                                           specdec_error *error);
 
-/* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
-   decoding. */
+/* Decides which child of a node is accepted where the target's own token is known, from specdec_sample_top: the rule of
+   coupled sampling and of greedy decoding. */
 SPECDEC_DEF void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t
                                       token);
 
@@ -1305,7 +1313,7 @@ SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted,
                                                *tree, const int32_t *tokens, specdec_verify_node verify, void
                                                *user_data, specdec_error *error);
 
-/* The tree that the draft model fills from now on, at every step: one that was measured (specdec-tune), of at most
+/* Sets the tree that the draft model fills from now on, at every step, such as one from specdec-tune, of at most
    config.tree_size nodes and config.tree_depth levels; one node: plain decoding. The tree is copied. Only with
    SPECDEC_DRAFT_MODEL and static policy. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree *tree);
@@ -1331,7 +1339,7 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
-/* What a constraint is made from. It is read by the call alone. */
+/* The source of a constraint. It is read by the call alone. */
 typedef struct specdec_constraint_source {
     specdec_constraint_kind kind;
     const char *text;           /* the schema, grammar or expression, */
@@ -1342,68 +1350,68 @@ typedef struct specdec_constraint_source {
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
 
-/* Bytes to compile in, enough for all but what is strange; specdec_constraint_bytes are needed afterwards. More may be
-   given: specdec_constraint_init says ERROR_MEMORY where less than all is too little. Errors: ARGUMENT. */
+/* Computes bytes of memory to compile a constraint in, enough for all but unusual sources; specdec_constraint_bytes are
+   needed afterwards. If they are too few, specdec_constraint_init returns MEMORY. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_constraint_needed(const specdec_constraint_source *source, size_t *bytes,
                                                      specdec_error *error);
 
-/* Compiles. The work is bounded, whatever the text is. Errors: ARGUMENT, MEMORY; FORMAT: the text is not what it should
-   be, or nothing can match it; UNSUPPORTED: it asks for what cannot be done. The words name line and column, or the
-   schema's keyword and its path. */
+/* Compiles a constraint; the work is bounded for any source. Errors: ARGUMENT, MEMORY; FORMAT: the source is malformed,
+   or nothing can match it; UNSUPPORTED: it asks for a feature that is missing. The error text names line and column, or
+   the schema's keyword and its path. */
 SPECDEC_DEF specdec_result specdec_constraint_init(const specdec_constraint **constraint,
                                                    const specdec_constraint_source *source, void *memory, size_t bytes,
                                                    specdec_error *error);
 
-/* Bytes that a constraint takes, from where it begins; and a number that differs between constraints. */
+/* Returns the bytes of a compiled constraint, counted from its address; and a hash that differs between constraints. */
 SPECDEC_DEF size_t specdec_constraint_bytes(const specdec_constraint *constraint);
 SPECDEC_DEF uint64_t specdec_constraint_hash(const specdec_constraint *constraint);
 
-/* The state of a text without a byte, in memory of specdec_constraint_state_bytes (4-byte aligned): a copy of them is
-   as good. NULL when that is too small. */
+/* Makes the state of an empty text, in memory of specdec_constraint_state_bytes (4-byte aligned); a state may be copied
+   as bytes. NULL when the memory is too small. */
 SPECDEC_DEF size_t specdec_constraint_state_bytes(const specdec_constraint *constraint);
 SPECDEC_DEF specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *constraint, void *memory,
                                                                size_t bytes);
 
-/* Adds bytes to the text. Returns how many of them were taken: the one behind those may not stand there. */
+/* Adds bytes to the text. Returns how many of them were accepted: the next one may not follow. */
 SPECDEC_DEF size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_constraint_state *state,
                                               const void *bytes, size_t count);
 
-/* May these bytes follow? The state stays. */
+/* Whether these bytes may follow. The state does not change. */
 SPECDEC_DEF int specdec_constraint_allows(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                           const void *bytes, size_t count);
 
-/* Is the text whole, so that it may end here? More may be allowed to follow. */
+/* Whether the text is complete and may end here. More bytes may be allowed to follow. */
 SPECDEC_DEF int specdec_constraint_complete(const specdec_constraint *constraint,
                                             const specdec_constraint_state *state);
 
-/* Which bytes may follow: bit byte % 32 of mask[byte / 32]. Returns how many they are. */
+/* Computes which bytes may follow: bit byte % 32 of mask[byte / 32]. Returns how many bytes may. */
 SPECDEC_DEF int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                         uint32_t mask[8]);
 
-/* Bytes that must follow, since the text is not whole and nothing else may: at most room of them. Returns how many. */
+/* Writes the bytes that must follow, as no others may and the text is incomplete: at most room. Returns how many. */
 SPECDEC_DEF size_t specdec_constraint_forced(const specdec_constraint *constraint,
                                              const specdec_constraint_state *state, void *bytes, size_t room);
 
-/* The tokens of a vocabulary in the order of their bytes, for masks: made once a model. The memory must stay. Errors:
-   ARGUMENT, MEMORY. */
+/* Makes a trie of the tokens of a vocabulary, ordered by their bytes, for masks: once for a model. The memory must
+   stay. Errors: ARGUMENT, MEMORY. */
 SPECDEC_DEF specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *bytes, specdec_error *error);
 SPECDEC_DEF specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model,
                                                    void *memory, size_t bytes, specdec_error *error);
 
-/* Which tokens may follow: bit token % 32 of mask[token / 32], for all of the vocabulary; those that end a text where
-   it is whole. Control tokens and those without bytes may not, nor those above 255 bytes. Needs memory of
-   specdec_constraint_mask_memory bytes (8-byte aligned) for the call. Returns 0 when that is too little. */
+/* Computes which tokens may follow: bit token % 32 of mask[token / 32], for the whole vocabulary; tokens that end a
+   text may where it is complete. Control tokens, tokens without bytes and tokens above 255 bytes may not. Needs memory
+   of specdec_constraint_mask_memory bytes (8-byte aligned) for the call. Returns 0 when that is too little. */
 SPECDEC_DEF size_t specdec_constraint_mask_memory(const specdec_constraint *constraint);
 SPECDEC_DEF int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                         const specdec_token_trie *trie, uint32_t *mask, void *memory, size_t bytes);
 
-/* May this token follow? As its bit in the mask, without the others. */
+/* Whether one token may follow: its bit in the mask of specdec_constraint_mask. */
 SPECDEC_DEF int specdec_constraint_token(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                          const specdec_token_trie *trie, int32_t token);
 
 /* ---- Files and types: what GGUF files hold, and number formats, without an engine. ------------------------------- */
 
-/* Bytes inside somebody else's memory. A string of a file is not terminated and need not be UTF-8. */
+/* Bytes in memory that another object owns. A string of a file is not terminated and need not be UTF-8. */
 typedef struct specdec_bytes {
     const unsigned char *data;
     size_t size;
@@ -1462,23 +1470,23 @@ typedef struct specdec_gguf {
    FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
 SPECDEC_DEF specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error);
 
-/* The value of a key, or the tensor of a name. Returns 1 when it is there, else 0. */
+/* Finds the value of a key, or the tensor of a name. Returns 1 when it is there, else 0. */
 SPECDEC_DEF int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value);
 SPECDEC_DEF int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor);
 
-/* One after the other: pairs and tensors of a file, strings of an array. *place is 0 before the first one. Returns 0
-   when there is none left. */
+/* Iterate over pairs and tensors of a file, and strings of an array. *place begins as 0. Return 0 behind the last
+   one. */
 SPECDEC_DEF int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf_pair *pair);
 SPECDEC_DEF int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gguf_tensor *tensor);
 SPECDEC_DEF int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, specdec_bytes *string);
 
-/* Item i of an array, or with i = 0 a single value, as an integer (bools, too; what is beyond INT64_MAX becomes that)
-   or as a real number (integers, too). Returns 0 when it is of another kind, or when there is no such item. */
+/* Read item i of an array, or with i = 0 a single value, as an integer (bools, too; larger ones become INT64_MAX) or as
+   a real number (integers, too). Return 0 when it is of another kind, or when there is no such item. */
 SPECDEC_DEF int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out);
 SPECDEC_DEF int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out);
 
-/* The integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out stays as it is: put
-   the default there. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
+/* Read the integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out keeps its
+   value, the default. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
 SPECDEC_DEF specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t
                                                     high, int64_t *out, specdec_error *error);
 SPECDEC_DEF specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error
@@ -1496,31 +1504,31 @@ typedef struct specdec_type {
 
 #define SPECDEC_TYPE_NUMBERS 43 /* the numbers of types are below this; not all of those below are known */
 
-/* The type of a number or a name. Returns 0 when it is not known. */
+/* Find a type by its number or name. Return 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
 SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
-/* The same of a type that files may have and that is not read (bytes 0: its size is not known). Returns the name of the
-   nearest one that is read; NULL: it is read itself, or not known. */
+/* Finds a type that files may have and that cannot be read (bytes 0: its size is not known). Returns the name of the
+   nearest type that can; NULL: this type can be read itself, or is not known. */
 SPECDEC_DEF const char *specdec_type_not_read(uint32_t number, specdec_type *type);
 
-/* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
+/* Computes the bytes of `values` values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
 SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
 
-/* Values (whole blocks) of a type to floats, and back with the smallest squared error found; from NaNs and what half
-   floats cannot hold, a block gets any values. Errors: ARGUMENT; UNSUPPORTED (only read, or left out). */
+/* Convert values (whole blocks) of a type to floats, and back with the smallest squared error found; a block with NaNs,
+   or numbers beyond half floats, gets any values. Errors: ARGUMENT; UNSUPPORTED (only read, or left out). */
 SPECDEC_DEF specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out,
                                                  specdec_error *error);
 SPECDEC_DEF specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
                                                    specdec_error *error);
 
-/* The instruction sets of this CPU that this build has, by name, from the plainest (index 0) to the best; NULL behind
-   the last. */
+/* Returns the name of an instruction set of this CPU and build, from the plainest (0) to the best; NULL behind the
+   last. */
 SPECDEC_DEF const char *specdec_isa_name(int index);
 
-/* Processors that this process may use, 1 to SPECDEC_MAX_THREADS; 1 where it was built without threads. */
+/* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS; 1 in a build without threads. */
 SPECDEC_DEF int specdec_processors(void);
 
-/* What is known of a prepared model. */
+/* Facts about a prepared model. */
 typedef struct specdec_model_info {
     const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
@@ -1539,7 +1547,7 @@ typedef struct specdec_model_info {
     const specdec_gguf *gguf;               /* its file; of several, the first */
 } specdec_model_info;
 
-/* Valid while the model is. Errors: ARGUMENT. */
+/* Fills in the facts about a model; their strings are valid as long as the model. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
 
 #ifdef __cplusplus
@@ -1564,7 +1572,7 @@ extern "C" {
     X(specdec_conversation) X(specdec_field) X(specdec_tool_call) X(specdec_chat_message) X(specdec_chat_input) \
     X(specdec_part) X(specdec_splitter)
 
-/* Version, sizes and the places of a configuration's members, as one number. */
+/* The version, the sizes of all structures and the offsets of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)
 #define SPECDEC__PLACE(name, member, kind, low, high, words, help) +offsetof(specdec_config, member)
 #define SPECDEC__PLACE_OF_SETTINGS(name, member, kind, low, high, words, help) \
@@ -1573,10 +1581,10 @@ extern "C" {
     ((UINT64_C(1) << 32) * SPECDEC_VERSION_NUMBER SPECDEC_STRUCTURES(SPECDEC__SQUARE) \
          SPECDEC_SETTINGS_FIELDS(SPECDEC__PLACE_OF_SETTINGS) SPECDEC_CONFIG_FIELDS(SPECDEC__PLACE))
 
-/* Whether SPECDEC_LAYOUT of a caller is that of the implementation. Errors: MISMATCH. */
+/* Checks that the caller's SPECDEC_LAYOUT is that of the implementation. Errors: MISMATCH. */
 SPECDEC_DEF specdec_result specdec_check_layout(uint64_t layout, specdec_error *error);
 
-/* Bytes of a public structure by name, such as "specdec_config"; 0: there is none (or SPECDEC_NO_NAMES). */
+/* Returns the bytes of a public structure by name, such as "specdec_config"; 0: there is none (or SPECDEC_NO_NAMES). */
 SPECDEC_DEF size_t specdec_size_of(const char *structure);
 
 SPECDEC_DEF specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
