@@ -161,7 +161,8 @@ typedef struct specdec__screen {
                         by */
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
-    uint64_t rows, rows_read, whole_steps; /* statistics: see specdec_info */
+    uint64_t rows, rows_read, whole_steps; /* rows of logits that were bounds first; rows of the matrix read for them;
+                                              rows of logits read whole */
     int64_t saved;   /* bytes of weights that were not read; see specdec_info */
 } specdec__screen;
 

@@ -254,7 +254,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
     }
 }
 
-/* Returns the part that a row belongs to. */
+/* Returns the part, the rows of one view, that holds a row. */
 static const specdec__mix_part *specdec__forward_mix_find_part(const specdec__context *c, int row)
 {
     const specdec__mix_part *part = c->mix.part + c->mix.parts - 1;
@@ -497,8 +497,8 @@ static void specdec__forward_mix_finish_early(specdec__context *c)
     c->n = n;
 }
 
-/* Ends a step for the states of its views: the waiting tokens are in them now; the state with the certain nodes becomes
-   state->uncommitted. done: 0: the step has ended early. */
+/* Ends a step for the states of its views: the states include the waiting tokens now, and a state with the certain
+   nodes becomes state->uncommitted. done: 0: the step has ended early. */
 static void specdec__forward_mix_end_step(specdec__context *c, int done)
 {
     specdec__states *s = &c->kv.states;

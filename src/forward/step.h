@@ -630,8 +630,8 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
     }
 }
 
-/* Computes a thread's share of the logits of the wanted rows of x, or of bounds, or of neither
-   (specdec__screen_choice). In any case h becomes their hidden states, (row_count, e). A function of the thread
+/* Computes a thread's share of the logits of the wanted rows of x, or of their bounds, or of no logits, as
+   specdec__screen_choice says. In any case h (row_count, e) becomes their hidden states. A function of the thread
    pool. */
 static void specdec__forward_compute_logits(void *argument, int thread)
 {
