@@ -15361,7 +15361,7 @@ static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specd
 
 /* The next 64 records of a file, sorted by a number that each record has; equal numbers in the order of the file. There
    is no memory for all records: each walk over the file gives the next 64. */
-#define SPECDEC__GGUF_SORTED 64
+#define SPECDEC__GGUF_SORTED 64 /* records that an order holds */
 typedef struct specdec__gguf_order {
     uint64_t number[SPECDEC__GGUF_SORTED]; /* (count) numbers that records are sorted by, rising */
     size_t record[SPECDEC__GGUF_SORTED];   /* offsets of the records */
@@ -34732,7 +34732,7 @@ typedef struct specdec__shape {
 typedef struct specdec__layer {
     specdec__shape shape;                  /* sizes of the layer */
     int index;                             /* number among the layers on this rank */
-    int state;                             /* number among the recurrent layers on this rank; -1: the layer is not
+    int recurrent_index;                   /* number among the recurrent layers on this rank; -1: the layer is not
                                               recurrent */
     float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
@@ -35404,7 +35404,7 @@ SPECDEC__INLINE int specdec__model_has_last_layer(const specdec__model *m)
     return !SPECDEC__PIPE || m->first_layer + m->layers == m->all_layers;
 }
 
-/* Returns what kind of draft model this is, such as "EAGLE-3"; NULL: it is not one, or not bound yet. */
+/* Returns the kind of a draft model, such as "EAGLE-3"; NULL: the model is no draft model, or not bound yet. */
 static SPECDEC__UNUSED const char *specdec__model_draft_kind(const specdec__model *m)
 {
     static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
@@ -36870,7 +36870,7 @@ static specdec_result specdec__model_bind_layer(specdec__model *m, int index, sp
         memset(layer, 0, sizeof *layer);
         layer->shape = shape;
         layer->index = index - m->first_layer;
-        layer->state = state;
+        layer->recurrent_index = state;
         layer->query_scale = shape.kv_heads ? specdec__model_query_scale(m, &shape) : 0;
     }
     if ((result = specdec__model_bind_matrices(m, index, &shape, size, layer, error)) != SPECDEC_OK ||
@@ -37111,7 +37111,7 @@ static specdec_result specdec__model_read_short_vocabulary(specdec__model *m, co
 }
 
 /* Reads the list of the target's layers whose hidden states a model reads. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_read_layers(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_target_layers(specdec__model *m, specdec_error *error)
 {
     specdec__gguf_value list;
     char key[96];
@@ -37299,7 +37299,7 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
 
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM)
         return specdec__model_bind_assistant(m, error);
-    if ((result = specdec__model_read_layers(m, error)) != SPECDEC_OK)
+    if ((result = specdec__model_read_target_layers(m, error)) != SPECDEC_OK)
         return result;
     reads->width = specdec__model_read_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
     reads->norm_first = specdec__model_read_count(&r, ".norm_before_residual", 0, 1, 0);
@@ -42076,7 +42076,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
     float *out = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
     int i;
 
-    specdec__forward_mix_find_taps(c, part, layer->state, number, m->taps, taps);
+    specdec__forward_mix_find_taps(c, part, layer->recurrent_index, number, m->taps, taps);
     if (!block && m->heads)
         specdec__forward_mix_compute_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
                                            out + m->channels + specdec__round_up(m->heads, 16));
@@ -42150,7 +42150,7 @@ static void specdec__forward_mix_run_head(specdec__context *c, int thread, const
 {
     specdec__states *s = &c->kv.states;
     const size_t size = specdec__mixing_head_floats(&s->mixing), bytes = size * sizeof(float);
-    const size_t at = (size_t)layer->state * specdec__state_layer_floats(&s->mixing) +
+    const size_t at = (size_t)layer->recurrent_index * specdec__state_layer_floats(&s->mixing) +
                       2 * specdec__mixing_window_floats(&s->mixing) + (size_t)head * size;
     float *from = part->read_slot < 0 ? NULL : specdec__states_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
@@ -42196,10 +42196,10 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
     if (part->written_slot >= 0) {
         half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
         window = specdec__states_address(s,
-                                         part->written_slot) + (size_t)layer->state * specdec__state_layer_floats(m) +
+                                         part->written_slot) + (size_t)layer->recurrent_index * specdec__state_layer_floats(m) +
                  (half ? specdec__mixing_window_floats(m) : 0);
-        specdec__forward_mix_find_taps(c, part, layer->state, part->base_row < part->first_row ? -1 : part->base_row,
-                                       m->taps - 1, taps);
+        specdec__forward_mix_find_taps(c, part, layer->recurrent_index,
+                                       part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
         for (i = 0; i < m->taps - 1; i++)
             memcpy(window + (size_t)i * row, taps[i], row * sizeof *window);
         c->scratch[thread].state_read += part->read_slot < 0 ? 0 : specdec__mixing_window_floats(m) * sizeof(float);
@@ -42208,8 +42208,9 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
     }
     for (i = specdec__max_int(part->base_row + 1, part->first_row); i < end; i++)
         if (c->mix.row[i].node >= 0 && c->mix.row[i].input_index >= 0) {
-            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index, layer->state),
-                   specdec__forward_mix_row_inputs(c, part, layer->state, &c->mix.row[i]), inputs);
+            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index,
+                                                 layer->recurrent_index),
+                   specdec__forward_mix_row_inputs(c, part, layer->recurrent_index, &c->mix.row[i]), inputs);
             c->scratch[thread].state_written += inputs;
         }
 }
@@ -42268,7 +42269,7 @@ static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const
     const specdec__mixing *m = &c->kv.states.mixing;
     const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
     int items = c->mix.parts * units, from, end = 0;
-    unsigned char *done = c->mix.done + (size_t)layer->state * (size_t)items;
+    unsigned char *done = c->mix.done + (size_t)layer->recurrent_index * (size_t)items;
 
     if (specdec__forward_mix_convolve_rows(c, thread, layer))
         return 1;
@@ -42305,7 +42306,7 @@ static void specdec__forward_mix_finish_layers(void *argument, int thread)
     int i;
 
     for (i = 0; i < c->model->layers; i++)
-        if (c->model->layer[i].state >= 0)
+        if (c->model->layer[i].recurrent_index >= 0)
             specdec__forward_mix_run_layer(c, thread, &c->model->layer[i]);
 }
 
@@ -42444,7 +42445,7 @@ static void specdec__forward_convolve_block(specdec__context *c, int thread, con
 }
 
 /* Copies a thread's part of c->conv_output to x. */
-static void specdec__forward_copy_mixed(const specdec__context *c, int thread, float *x)
+static void specdec__forward_copy_conv_output(const specdec__context *c, int thread, float *x)
 {
     const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
@@ -42795,7 +42796,7 @@ static int specdec__forward_convolve_half_output(specdec__context *c, int thread
     specdec__forward_convolve_block(c, thread, base, 1, c->y);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_copy_mixed(c, thread, c->y);
+    specdec__forward_copy_conv_output(c, thread, c->y);
     return 0;
 }
 
@@ -42862,7 +42863,7 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
         (c->conv_weights && specdec__forward_convolve_half_output(c, thread,
                                                                   layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
-    if (layer->state >= 0)
+    if (layer->recurrent_index >= 0)
         specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.x_plus_output, c->x);
     else
         specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
@@ -43378,8 +43379,8 @@ static void specdec__forward_run_thread(void *argument, int thread)
         c->scratch[thread].current_half = 2 * i;
         if (c->streams && specdec__forward_begin_layer(c, thread, &m->layer[i]))
             return;
-        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_run_recurrent_half(c, thread,
-                                                                                                &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].recurrent_index >= 0 && specdec__forward_run_recurrent_half(c, thread,
+                                                                                                          &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_run_attention_half(c, thread, &m->layer[i]))
             return;

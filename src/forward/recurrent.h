@@ -233,7 +233,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
     float *out = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
     int i;
 
-    specdec__forward_mix_find_taps(c, part, layer->state, number, m->taps, taps);
+    specdec__forward_mix_find_taps(c, part, layer->recurrent_index, number, m->taps, taps);
     if (!block && m->heads)
         specdec__forward_mix_compute_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
                                            out + m->channels + specdec__round_up(m->heads, 16));
@@ -307,7 +307,7 @@ static void specdec__forward_mix_run_head(specdec__context *c, int thread, const
 {
     specdec__states *s = &c->kv.states;
     const size_t size = specdec__mixing_head_floats(&s->mixing), bytes = size * sizeof(float);
-    const size_t at = (size_t)layer->state * specdec__state_layer_floats(&s->mixing) +
+    const size_t at = (size_t)layer->recurrent_index * specdec__state_layer_floats(&s->mixing) +
                       2 * specdec__mixing_window_floats(&s->mixing) + (size_t)head * size;
     float *from = part->read_slot < 0 ? NULL : specdec__states_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
@@ -353,10 +353,10 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
     if (part->written_slot >= 0) {
         half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
         window = specdec__states_address(s,
-                                         part->written_slot) + (size_t)layer->state * specdec__state_layer_floats(m) +
+                                         part->written_slot) + (size_t)layer->recurrent_index * specdec__state_layer_floats(m) +
                  (half ? specdec__mixing_window_floats(m) : 0);
-        specdec__forward_mix_find_taps(c, part, layer->state, part->base_row < part->first_row ? -1 : part->base_row,
-                                       m->taps - 1, taps);
+        specdec__forward_mix_find_taps(c, part, layer->recurrent_index,
+                                       part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
         for (i = 0; i < m->taps - 1; i++)
             memcpy(window + (size_t)i * row, taps[i], row * sizeof *window);
         c->scratch[thread].state_read += part->read_slot < 0 ? 0 : specdec__mixing_window_floats(m) * sizeof(float);
@@ -365,8 +365,9 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
     }
     for (i = specdec__max_int(part->base_row + 1, part->first_row); i < end; i++)
         if (c->mix.row[i].node >= 0 && c->mix.row[i].input_index >= 0) {
-            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index, layer->state),
-                   specdec__forward_mix_row_inputs(c, part, layer->state, &c->mix.row[i]), inputs);
+            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index,
+                                                 layer->recurrent_index),
+                   specdec__forward_mix_row_inputs(c, part, layer->recurrent_index, &c->mix.row[i]), inputs);
             c->scratch[thread].state_written += inputs;
         }
 }
@@ -425,7 +426,7 @@ static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const
     const specdec__mixing *m = &c->kv.states.mixing;
     const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
     int items = c->mix.parts * units, from, end = 0;
-    unsigned char *done = c->mix.done + (size_t)layer->state * (size_t)items;
+    unsigned char *done = c->mix.done + (size_t)layer->recurrent_index * (size_t)items;
 
     if (specdec__forward_mix_convolve_rows(c, thread, layer))
         return 1;
@@ -462,7 +463,7 @@ static void specdec__forward_mix_finish_layers(void *argument, int thread)
     int i;
 
     for (i = 0; i < c->model->layers; i++)
-        if (c->model->layer[i].state >= 0)
+        if (c->model->layer[i].recurrent_index >= 0)
             specdec__forward_mix_run_layer(c, thread, &c->model->layer[i]);
 }
 

@@ -135,7 +135,7 @@ static int specdec__forward_convolve_half_output(specdec__context *c, int thread
     specdec__forward_convolve_block(c, thread, base, 1, c->y);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_copy_mixed(c, thread, c->y);
+    specdec__forward_copy_conv_output(c, thread, c->y);
     return 0;
 }
 
@@ -202,7 +202,7 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
         (c->conv_weights && specdec__forward_convolve_half_output(c, thread,
                                                                   layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
-    if (layer->state >= 0)
+    if (layer->recurrent_index >= 0)
         specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.x_plus_output, c->x);
     else
         specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
@@ -718,8 +718,8 @@ static void specdec__forward_run_thread(void *argument, int thread)
         c->scratch[thread].current_half = 2 * i;
         if (c->streams && specdec__forward_begin_layer(c, thread, &m->layer[i]))
             return;
-        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_run_recurrent_half(c, thread,
-                                                                                                &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].recurrent_index >= 0 && specdec__forward_run_recurrent_half(c, thread,
+                                                                                                          &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_run_attention_half(c, thread, &m->layer[i]))
             return;

@@ -114,7 +114,7 @@ static specdec_result specdec__model_read_short_vocabulary(specdec__model *m, co
 }
 
 /* Reads the list of the target's layers whose hidden states a model reads. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_read_layers(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_target_layers(specdec__model *m, specdec_error *error)
 {
     specdec__gguf_value list;
     char key[96];
@@ -302,7 +302,7 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
 
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM)
         return specdec__model_bind_assistant(m, error);
-    if ((result = specdec__model_read_layers(m, error)) != SPECDEC_OK)
+    if ((result = specdec__model_read_target_layers(m, error)) != SPECDEC_OK)
         return result;
     reads->width = specdec__model_read_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
     reads->norm_first = specdec__model_read_count(&r, ".norm_before_residual", 0, 1, 0);

@@ -419,7 +419,7 @@ static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specd
 
 /* The next 64 records of a file, sorted by a number that each record has; equal numbers in the order of the file. There
    is no memory for all records: each walk over the file gives the next 64. */
-#define SPECDEC__GGUF_SORTED 64
+#define SPECDEC__GGUF_SORTED 64 /* records that an order holds */
 typedef struct specdec__gguf_order {
     uint64_t number[SPECDEC__GGUF_SORTED]; /* (count) numbers that records are sorted by, rising */
     size_t record[SPECDEC__GGUF_SORTED];   /* offsets of the records */

@@ -108,7 +108,7 @@ typedef struct specdec__shape {
 typedef struct specdec__layer {
     specdec__shape shape;                  /* sizes of the layer */
     int index;                             /* number among the layers on this rank */
-    int state;                             /* number among the recurrent layers on this rank; -1: the layer is not
+    int recurrent_index;                   /* number among the recurrent layers on this rank; -1: the layer is not
                                               recurrent */
     float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
@@ -780,7 +780,7 @@ SPECDEC__INLINE int specdec__model_has_last_layer(const specdec__model *m)
     return !SPECDEC__PIPE || m->first_layer + m->layers == m->all_layers;
 }
 
-/* Returns what kind of draft model this is, such as "EAGLE-3"; NULL: it is not one, or not bound yet. */
+/* Returns the kind of a draft model, such as "EAGLE-3"; NULL: the model is no draft model, or not bound yet. */
 static SPECDEC__UNUSED const char *specdec__model_draft_kind(const specdec__model *m)
 {
     static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
