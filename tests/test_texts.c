@@ -601,7 +601,7 @@ static void come_late(void)
         const double end = specdec__os_seconds() + 1e-6 * (number / 64 % 128);
 
         while (specdec__os_seconds() < end)
-            specdec__os_yield();
+            machine_yield();
     }
 }
 
