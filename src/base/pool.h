@@ -22,8 +22,8 @@
 
 #define SPECDEC__LATE 500e-6       /* a thread that sleeps so long at a barrier, seconds, waits for one that has no core */
 #define SPECDEC__LATE_SHARE 0.1    /* of its threads' time; a run that waits longer is followed by one with a thread less */
-#define SPECDEC__LATE_REST 4       /* the thread is tried again after this many times the time of that run, twice as many */
-#define SPECDEC__LATE_MOST 64      /* each time that it is late again, and at most this many */
+#define SPECDEC__LATE_REST 4       /* times the time of that run, after which the thread is tried again; it doubles */
+#define SPECDEC__LATE_MOST 64      /* each time that the thread is late again, up to this */
 
 #ifndef SPECDEC__PAUSE
 #define SPECDEC__PAUSE() ((void)0) /* where threads meet: tests let some of them come late */
