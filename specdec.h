@@ -3000,10 +3000,10 @@ static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t byt
 #endif
 #define SPECDEC__STACK (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
 
-#define SPECDEC__LATE 500e-6       /* a thread that sleeps so long at a barrier, seconds, waits for one that has no core */
-#define SPECDEC__LATE_SHARE 0.1    /* of its threads' time; a run that waits longer is followed by one with a thread less */
-#define SPECDEC__LATE_REST 4       /* times the time of that run, after which the thread is tried again; it doubles */
-#define SPECDEC__LATE_MOST 64      /* each time that the thread is late again, up to this */
+#define SPECDEC__LATE 500e-6    /* seconds; a thread that sleeps so long at a barrier waits for one that has no core */
+#define SPECDEC__LATE_SHARE 0.1 /* of its threads' time: a run that waits longer is followed by one thread less */
+#define SPECDEC__LATE_REST 4    /* times the time of that run, after which the thread is tried again; it doubles */
+#define SPECDEC__LATE_MOST 64   /* each time that the thread is late again, up to this */
 
 #ifndef SPECDEC__PAUSE
 #define SPECDEC__PAUSE() ((void)0) /* where threads meet: tests let some of them come late */
@@ -3044,7 +3044,7 @@ typedef struct specdec__pool {
     int asleep;           /* threads that sleep until it opens */
     int stopped;          /* what the barrier saw in *cancel: the same for every thread */
     int cursor;           /* next unclaimed item of the phase */
-    int most;             /* threads of the next run, at most: fewer than there are where other programs want the cores */
+    int most;             /* threads of the next run, at most: fewer where other programs want the cores */
     unsigned since;       /* microsecond in which a thread went to sleep at the barrier; 0: none has */
     double late;          /* seconds that threads of this run have slept for others that had no core, all together */
     double retry;         /* from when on one thread more is tried, specdec__os_seconds */
@@ -3215,8 +3215,8 @@ static void specdec__pool_call(specdec__pool *pool)
     specdec__pool_wake(pool->crew, &pool->crew->asleep);
 }
 
-/* How many of `threads` threads take part in a run that begins now. Where other programs want the cores, a barrier often
-   waits a whole slice of the scheduler's for a thread that has none, and fewer threads are faster. */
+/* How many of `threads` threads take part in a run that begins now. Where other programs want the cores, a barrier
+   often waits a whole slice of the scheduler's for a thread that has none, and fewer threads are faster. */
 static int specdec__pool_threads(specdec__pool *pool, int threads, double now)
 {
     threads = specdec__min_int(threads, pool->threads);
