@@ -152,7 +152,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
 /* The first token of a format that a vocabulary, which may not be indexed yet, has not; NULL: it has them all. */
 static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     int missing = 0, i;
     uint32_t id;
 

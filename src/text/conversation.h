@@ -548,7 +548,7 @@ static int specdec__conversation_names(specdec__bytes text, const char *mark)
 /* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
 static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     size_t k;
     uint32_t id;
 

@@ -76,7 +76,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
 /* The token with this id, by a walk over the texts before it: before there are indexes. */
 static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
 
     while (id--)
         specdec__cursor_string(&c);
@@ -227,8 +227,8 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     uint32_t i;
 
     result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC_GGUF_F32, &source->scores, error);
-    if (!result && !(specdec__gguf_find(gguf, "tokenizer.ggml.token_type", &source->types) && source->types.is_array &&
-                     source->types.type == SPECDEC_GGUF_U32))
+    if (!result && !(specdec__gguf_find_value(gguf, "tokenizer.ggml.token_type", &source->types) &&
+                     source->types.is_array && source->types.type == SPECDEC_GGUF_U32))
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC_GGUF_I32, &source->types, error);
     if (!result)
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &source->merges, error);
@@ -286,7 +286,7 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
    depend on. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
@@ -294,7 +294,7 @@ static void specdec__vocab_survey(specdec__vocab *v)
 
         v->has |= row ? row->has : 0;
     }
-    c = specdec__cursor_over(v->texts, v->texts_size);
+    c = specdec__cursor_at_start(v->texts, v->texts_size);
     v->cuts_at_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
@@ -341,7 +341,7 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
    hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
     memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
@@ -421,7 +421,7 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
    wins. Returns 0 when hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
+    specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
     uint32_t rank;
 
     for (rank = 0; rank < v->merge_count; rank++) {
