@@ -103,7 +103,7 @@
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
-     >>forward/ context screen multiply rows latent streams attention recurrent block step
+     >>forward/ context screen multiply rows latent streams attention recurrent block experts step
      >>speculation/ heads sample samplers settle tree verify recycle ngram ngram_file retrieve constrained row
          draft short levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced
          draft_recall drafters tune
@@ -227,16 +227,16 @@ typedef enum specdec_result {
 
 #define SPECDEC_ERROR_TEXT_SIZE 240
 
-/* What went wrong, in words: which tensor, which key, which token. Written only by calls that fail. */
+/* A failed call's result and a text that names the tensor, key or token at fault. Only calls that fail write to it. */
 typedef struct specdec_error {
     specdec_result code;
     char text[SPECDEC_ERROR_TEXT_SIZE];
 } specdec_error;
 
-/* The constant text of a result: "the memory block is too small". */
+/* Returns the constant text of a result, such as "the memory block is too small". */
 SPECDEC_DEF const char *specdec_result_text(specdec_result result);
 
-/* "0.6.0": of the implementation that was linked. */
+/* Returns the version of the linked implementation, such as "0.6.0". */
 SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
@@ -245,7 +245,7 @@ typedef struct specdec specdec;             /* a sequence and its engine, in the
 typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
-/* Where a model comes from: the first of these that is set. */
+/* Where a model comes from: `model`, `data` or `path`, the first of these that is set. */
 typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
@@ -257,24 +257,26 @@ typedef struct specdec_source {
 
 #define SPECDEC_FORK_TOKENS 16 /* that a child is made to begin with, at most */
 
-/* Called from the thread that called the library, but for `thread`; may call specdec_cancel only. Any may be NULL. */
+/* Functions of the caller's. All but `thread` are called from the thread that called the library, and may call no
+   function but specdec_cancel. Any may be NULL. */
 typedef struct specdec_hooks {
     void *user_data;
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
-       lacks may spoil the text. No newline; gone after the call. */
+    /* One line about the engine and its work; it begins with "warning: " where something that a file lacks may spoil
+       the text. No newline; the line is gone after the call. */
     void (*log)(void *user_data, const char *line);
-    /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
-       to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
+    /* Asked after each decoded token, the last of tokens[count]: shall the sequence fork here? Returns how many tokens
+       the child begins with, written to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens
+       alone. */
     int (*fork)(void *user_data, const int32_t *tokens, int count, int32_t *child);
-    /* Called by a helper thread that begins, to choose its processor or its priority. number: 1 to threads - 1, or
-       threads: the one that drafts while others verify (with config.async above 1, so do the last ones before it). */
+    /* Called by each helper thread at its start, to choose its processor or priority. number: 1 to threads - 1, or
+       threads: the thread that drafts while others verify (with config.async above 1, also the last ones before it). */
     void (*thread)(void *user_data, int number);
 } specdec_hooks;
 
-/* What is added to the logit of a token; -INFINITY forbids it. */
+/* A number that is added to the logit of a token; -INFINITY forbids the token. */
 typedef struct specdec_bias {
     int32_t token;
     float bias;
@@ -304,7 +306,7 @@ typedef enum specdec_sampler {
 #define SPECDEC_SAMPLER_NAMES (&"" SPECDEC_SAMPLERS(SPECDEC__SAMPLER_NAME)[1]) /* "penalties|dry|..." */
 
 /* How tokens are chosen. {0}: greedily. Biases come first, then the samplers in their order. All of them are functions
-   of the text, its position and the seed, so that a sequence with draft tokens is one without. */
+   of the text, the position and the seed, so the text is the same with and without draft tokens. */
 typedef struct specdec_sampling {
     float temperature;         /* up to 1e6; 0: greedy: of all below only biases, penalties and dry_ then count */
     int32_t top_k;             /* keep the k best; 0: off */
@@ -342,13 +344,13 @@ typedef struct specdec_sampling {
 #define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
 #define SPECDEC_END_TOKENS 8    /* at once */
 
-/* A constraint of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token % 32 of
-   mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is asked at every node of a
-   token tree, draft tokens then being the last of tokens. If no bit is left, the answer ends. */
+/* A constraint as a function of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token %
+   32 of mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is called for every
+   node of a token tree, with draft tokens at the end of tokens. If no bit is left, the answer ends. */
 typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count, uint32_t *mask);
 
-/* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
-   until other settings replace them. */
+/* How a sequence is continued. {0} is good: greedily, until the model ends the answer. Stop strings are copied; biases
+   must stay valid until other settings replace them. */
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
@@ -393,11 +395,11 @@ typedef struct specdec_settings {
     X(NGRAM, ngram, "ngram") \
     X(FORCED, forced, "forced")
 
-/* Their names, in the order of specdec_drafting. */
+/* Names of drafters in the order of specdec_drafting, "auto|off|draft|...". */
 #define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
 #define SPECDEC_DRAFTINGS "auto|off" SPECDEC_DRAFTERS(SPECDEC__DRAFTER_NAME)
 
-/* Where guesses come from. */
+/* Where draft tokens come from. */
 typedef enum specdec_drafting {
     SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
     SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
@@ -407,10 +409,10 @@ typedef enum specdec_drafting {
     SPECDEC_DRAFT_COUNT
 } specdec_drafting;
 
-/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed; the
-   next four, for comparison, texts of the same distribution, from one drafter that is a model, heads or two levels. At
-   temperature 0 all are one and the same. Sequoia, SpecInfer and SpecTr ask for children drawn from the draft's
-   distribution as said, and for a tree whose shape does not depend on the drawn tokens (on probabilities it may). */
+/* How draft tokens are accepted. All rules are lossless: coupled gives the very text of plain decoding with the same
+   seed; the next four, for comparison, give texts of the same distribution, from one drafter that is a model, heads or
+   two levels. At temperature 0 all rules are the same. Sequoia, SpecInfer and SpecTr need children drawn from the
+   draft's distribution as noted, and a tree whose shape does not depend on drawn tokens (but may on probabilities). */
 typedef enum specdec_rule {
     SPECDEC_RULE_COUPLED,   /* any children; draft and target share the noise: Daliri et al. 2024, arXiv 2408.07978 */
     SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
@@ -422,7 +424,7 @@ typedef enum specdec_rule {
     SPECDEC_RULE_COUNT
 } specdec_rule;
 
-/* How the draft model's trees come about. The text is the same with all where the rule promises that. */
+/* How the shape of the draft model's trees is chosen. The text is the same with all where the rule promises so. */
 typedef enum specdec_policy {
     SPECDEC_POLICY_AUTO,    /* dynamic where the engine chooses the drafters (SPECDEC_DRAFT_AUTO), else static */
     SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
@@ -430,8 +432,8 @@ typedef enum specdec_policy {
     SPECDEC_POLICY_COUNT
 } specdec_policy;
 
-/* Whether greedy and coupled steps read five of eight bits of a large output matrix, and the others only of rows that
-   can win. The text is the same. */
+/* Whether greedy and coupled steps read only five of the eight bits of a large output matrix, and the other three only
+   of rows whose logit can be the largest. The text is the same. */
 typedef enum specdec_screening {
     SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets that have
                                  kernels for it */
@@ -440,19 +442,21 @@ typedef enum specdec_screening {
     SPECDEC_SCREENING_COUNT
 } specdec_screening;
 
-/* A target whose layers lie on several machines, the ranks. Each makes an engine with the same configuration, but for
-   rank, threads, and drafters, which only rank 0 has; another may have config.draft alone, and no target, to guess for
-   it (coupled). Rank 0 is used as any engine, the others call specdec_serve; calls come from the engine's thread. */
+/* A target whose layers are on several machines, the ranks. Each rank makes an engine with the same configuration,
+   except for rank, threads and drafters. Only rank 0 has drafters; one other rank may have config.draft alone, and no
+   target, to draft for rank 0 (coupled). Rank 0 is used as any engine, the other ranks call specdec_serve. The
+   functions below are called from the engine's thread. */
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
     double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take. 8 times as
                           long may a rank load, a message take, or nothing go on though all are heard. 0: none is */
     void *user_data;
-    /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
+    /* Sends a copy of a message to a rank. Two messages to a rank arrive in order, urgent ones in an order of their
+       own. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
-    /* The next message of a rank, -1: the next urgent one of any. Copies at most room bytes of it. Returns its size, 0:
-       there is none yet. */
+    /* Receives the next message of a rank, or with -1 the next urgent message of any rank. Copies at most room bytes of
+       it. Returns its size; 0: there is none yet. */
     size_t (*receive)(void *user_data, int rank, void *message, size_t room);
     void (*wait)(void *user_data, double seconds); /* until there may be one, not longer than that */
     void (*layer)(void *user_data, int nodes);     /* NULL, or called behind every layer of a run of so many nodes */
@@ -460,15 +464,15 @@ typedef struct specdec_cluster {
 
 #define SPECDEC_MAX_LOGPROBS 64
 
-/* How conversations are put. */
+/* Chat formats: how the messages of a conversation are written. */
 #define SPECDEC_CHAT_FORMATS \
     "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
     "deepseek-r1"
 
 #define SPECDEC_MAX_SEQUENCES 1024
 
-/* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
-   specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
+/* The configuration of an engine. {0} with a target is a good one. It is copied, strings are read in specdec_init; the
+   memory that sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; of the target's vocabulary, or a drafter that was made for the target */
@@ -659,7 +663,7 @@ typedef enum specdec_field_kind {
     SPECDEC_FIELD_POINTER  /* not from a text */
 } specdec_field_kind;
 
-/* A row of these tables. */
+/* A row of SPECDEC_SETTINGS_FIELDS or SPECDEC_CONFIG_FIELDS. */
 typedef struct specdec_field {
     const char *name;
     specdec_field_kind kind;
@@ -669,11 +673,11 @@ typedef struct specdec_field {
     const char *words, *help;
 } specdec_field;
 
-/* The i-th field, those of specdec_settings first; NULL behind the last. */
+/* Returns the i-th field, fields of specdec_settings first; NULL behind the last. */
 SPECDEC_DEF const specdec_field *specdec_get_field(int i);
 
-/* Sets a field by its name from a text; NULL: to the default, which is what {0} has. Names of settings are those of
-   config.settings, too. Errors: ARGUMENT, with words for people; nothing is changed then. */
+/* Sets a field by its name from a text; NULL: to its default, as in {0}. specdec_config_set takes names of settings,
+   too, for config.settings. Errors: ARGUMENT, with a text for people; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text,
                                               specdec_error *error);
 SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
@@ -686,35 +690,34 @@ SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, cons
    which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a closed sequence, an engine
    that has ended, or one in which another thread is. */
 
-/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
-   all that specdec_init would refuse without a look at the machine.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
+/* Computes the bytes that specdec_init will need: exactly so many are enough, one less is refused. Opens and checks the
+   models, and refuses all that specdec_init would refuse without a look at the machine. Errors: FILE, FORMAT,
+   UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that can decode). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
-/* Makes an engine and its first sequence inside memory (any alignment), which stays theirs until specdec_deinit; starts
-   the threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM, CANCELLED
-   (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+/* Makes an engine and its first sequence inside memory (any alignment), which they own until specdec_deinit; starts
+   threads, repacks weights. Nothing is allocated, now or later. Errors: those of specdec_memory_needed, MEMORY, SYSTEM,
+   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the memory the caller's. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
 /* Ends the engine of a sequence, and all its sequences: stops the threads, unmaps the files. NULL is allowed. */
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
-/* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
-   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER;
+/* Serves rank 0 of a cluster on any other rank, until rank 0 ends its engine (DONE). specdec_get_stats then counts runs
+   (steps), seconds at work, nodes (drafted) and nodes of runs that were not cancelled (accepted). Errors: PEER;
    CANCELLED by specdec_cancel: the cluster ends with that, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
-/* The message of the last call on this sequence that failed; "" if none has. */
+/* Returns the message of the last call on this sequence that failed; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
-/* Changes how the sequence continues, from the next token that is handed out: tokens that were verified with another
-   sampling are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back
-   for that are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed
-   then. */
+/* Changes the settings of a sequence from the next token that is handed out: tokens that were verified with other
+   sampling are dropped. max_tokens counts from the last prompt. Bytes held back because they may begin a stop string
+   are matched anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
-/* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
+/* Copies the settings of a sequence. Their stop strings are valid until other settings, or a load, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
 /* ---- More sequences on the same memory, weights and threads. -------------------------------------------------------
@@ -743,48 +746,47 @@ SPECDEC_DEF void specdec_close(specdec *sequence);
    where config.cache is more than one context, and not in a cluster. Where layers see a window, a prefix can be shared
    only up to the position whose last window of keys is still cached. */
 
-/* Empties the prefix cache. No text depends on it; but somebody who measures times can tell that other prompts began
-   alike. */
+/* Empties the prefix cache. No text depends on it, but times show whether other prompts began alike. */
 SPECDEC_DEF void specdec_drop_prefixes(specdec *engine);
 
-/* A sequence forks by itself where the model writes the fork token, or where hooks.fork says so: a child, which begins
-   with all tokens up to there and the child token, is opened and decodes for itself, with the same settings; neither
-   sees what the other writes. The child token is never chosen, the fork token not behind a control token. Children keep
-   decoding, whether anybody takes their text or not; their pages are freed when they end, their slots with the next
-   prompt of the parent, or when the child is closed. Where no slot is free, the call on the parent fails with MEMORY,
-   and may be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
+/* A sequence forks by itself where the model writes the fork token, or where hooks.fork says so: a child sequence,
+   which begins with all tokens up to there and the child token, is opened and decodes on its own, with the same
+   settings; neither sees what the other writes. The child token is never chosen, the fork token not behind a control
+   token. Children keep decoding, whether anybody takes their text or not; their pages are freed when they end, their
+   slots with the next prompt of the parent, or when the child is closed. Where no slot is free, the call on the parent
+   fails with MEMORY, and may be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
 
-/* The i-th child of a sequence's last answer, in the order of the forks; NULL: there is none. */
+/* Returns the i-th child of a sequence's last answer, in the order of forks; NULL: there is none. */
 SPECDEC_DEF specdec *specdec_child(specdec *sequence, int i);
 
-/* The last answer as one text: what was written up to a fork, the child's text (with its children's), the rest. *length
+/* Writes the last answer as one text: up to a fork, then the child's text (with its children's), then the rest. *length
    becomes its bytes; bytes[room] may be too small (BUFFER), or NULL with room 0. */
 SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, size_t room, size_t *length);
 
-/* One step for all sequences of an engine that have something to do: that were prompted, have not ended, and hold less
-   than 8 tokens that were not taken. DONE: no sequence has, or those that have wait for cache pages. An error of one
+/* Runs one step for all sequences of an engine that have work: that were prompted, have not ended, and hold fewer than
+   8 tokens that were not taken. DONE: no sequence has work, or all that have wait for cache pages. An error of one
    sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, and what the model
-   found likely behind them, into data[room], as a file that specdec_load_history reads on any machine. *bytes becomes
-   its size; with NULL as data that is all. The file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine
-   has no n-grams. */
+/* Writes the history that n-grams draft from into data[room], as a file that specdec_load_history reads on any machine:
+   the tokens of closed sequences (config.history) and of open ones, and tokens that the model found likely behind them.
+   *bytes becomes its size; data NULL: only the size is computed. The file holds the tokens as they are. Errors: BUFFER;
+   ARGUMENT: this engine has no n-grams. */
 SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
-/* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
-   config.history the newest is kept. Changes draft tokens, never the text. Every byte is checked; a file that is
-   refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
+/* Adds the tokens of a file of specdec_save_history to the history, as if its sequences had just been closed; if they
+   exceed config.history, the newest are kept. Changes draft tokens, never the text. Every byte is checked; a file that
+   is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
    n-grams, or config.history is 0). */
 SPECDEC_DEF specdec_result specdec_load_history(specdec *engine, const void *data, size_t size);
 
 /* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out,
-   the target's keys and values, settings and seed. *bytes becomes its size; with NULL as data that is all: some hundred
-   MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and biases,
-   which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
+   the target's keys and values, settings and seed. *bytes becomes its size; data NULL: only the size is computed. That
+   is some hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities,
+   statistics, and biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
 SPECDEC_DEF specdec_result specdec_save(specdec *sequence, void *data, size_t room, size_t *bytes);
 
-/* Replaces a sequence, and its settings except biases, by the one in such a file. With the same biases the sequence
+/* Replaces a sequence, and its settings except biases, by a file of specdec_save. With the same biases the sequence
    continues bit for bit as if it had never stopped; with rejection rules, in the same distribution. Drafters prefill it
    when they are asked; EAGLE-3 cannot, and waits for a sequence that is cut or begins anew. Every byte is checked; a
    file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model or
@@ -794,16 +796,16 @@ SPECDEC_DEF specdec_result specdec_load(specdec *sequence, const void *data, siz
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
-/* Appends text to what the model sees, at first behind the token that begins texts, and runs the model over it. Behind
-   other text it goes on as it is, without a space. Control tokens are not recognised. A failed call changes nothing. At
-   most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
+/* Appends text to a sequence and prefills it; the first text follows the token that begins texts, later text goes on
+   without a space. Control tokens are not recognised. A failed call changes nothing. At most 16 bytes for each token of
+   the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
 
-/* The same, where control tokens that are spelled in the text become these tokens, as in prompts with gaps to fill: not
-   for text that comes from strangers. */
+/* Appends text as specdec_prompt does, but control tokens that are spelled in it become these tokens, as in prompts
+   with gaps to fill: not for text that comes from strangers. */
 SPECDEC_DEF specdec_result specdec_prompt_special(specdec *engine, const char *text, size_t length);
 
-/* The same with token ids. */
+/* Appends token ids as specdec_prompt appends text. */
 SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
 
 typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
@@ -815,10 +817,10 @@ typedef struct specdec_message {
     int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
 } specdec_message;
 
-/* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. A conversation that begins without a system message gets the one that the model's template has
-   for that. A template of no known format is run. Errors: as specdec_prompt, also where the template refuses messages;
-   UNSUPPORTED when there is no template, or it is not understood. */
+/* Appends messages in the model's chat format, and the tokens that make the model answer; all in all at most 16 bytes
+   for each token of the context. A conversation that begins without a system message gets the default one of the
+   model's template. A template of no known format is run. Errors: as specdec_prompt, also where the template refuses
+   messages; UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
@@ -841,7 +843,7 @@ typedef struct specdec_tool_call {
     specdec_text arguments; /* a JSON object */
 } specdec_tool_call;
 
-/* A message of such a conversation. */
+/* A message of a conversation for specdec_chat_messages. */
 typedef struct specdec_chat_message {
     const char *role;               /* "system", "developer", "user", "assistant", "tool": what the template knows */
     specdec_text content;           /* none: null */
@@ -869,15 +871,17 @@ typedef struct specdec_chat_input {
     int special;            /* not 0: control tokens that messages spell are control tokens; else they are plain text */
 } specdec_chat_input;
 
-/* Puts a conversation into the sequence, as the model's template writes it, with what makes the model answer. Errors:
-   as specdec_chat; FORMAT: what should be JSON is not, or not of this form. A failed call changes nothing. */
+/* Replaces the tokens of a sequence by a conversation as the model's template writes it, with the tokens that make the
+   model answer. Errors: as specdec_chat; FORMAT: something that should be JSON is not, or not of this form. A failed
+   call changes nothing. */
 SPECDEC_DEF specdec_result specdec_chat_messages(specdec *engine, const specdec_chat_input *input);
 
-/* The same from one JSON text, such as the body of a request to /v1/chat/completions: of its members, messages (content
-   may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and continue_final_message count. */
+/* As specdec_chat_messages, from one JSON text, such as the body of a request to /v1/chat/completions. It reads the
+   members messages (content may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and
+   continue_final_message. */
 SPECDEC_DEF specdec_result specdec_chat_json(specdec *engine, const char *json, size_t length);
 
-/* What a part of an answer is. */
+/* Kinds of parts of an answer. */
 typedef enum specdec_part_kind {
     SPECDEC_PART_CONTENT,
     SPECDEC_PART_THOUGHT,
@@ -892,14 +896,14 @@ typedef struct specdec_part {
     specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
 } specdec_part;
 
-/* The next part of the answer, without the model's marks. OK with a part, or DONE without one. Take an answer by this
-   call or by specdec_next, not by both. Other errors are those of specdec_next. */
+/* Returns the next part of the answer, without the model's marks: OK with a part, or DONE without one. Take an answer
+   by this call or by specdec_next, not by both. Other errors are those of specdec_next. */
 SPECDEC_DEF specdec_result specdec_next_part(specdec *engine, specdec_part *part);
 
-/* The same without a step, as specdec_take. PENDING: nothing is ready. */
+/* Returns the next part as specdec_next_part does, but without a step, as specdec_take. PENDING: nothing is ready. */
 SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part);
 
-/* Takes an answer apart without an engine. Its members are its own. */
+/* Splits an answer into parts without an engine. Its members are private. */
 typedef struct specdec_splitter {
     const void *calls, *thoughts; /* rows of the tables of marks */
     const char *input;            /* (length) what was pushed and not looked at yet */
@@ -919,24 +923,25 @@ typedef struct specdec_splitter {
 SPECDEC_DEF specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts,
                                                   int inside);
 
-/* Hands over the next bytes of an answer, control tokens spelled out, which must stay until all parts are taken; NULL:
-   the answer has ended. */
+/* Hands over the next bytes of an answer, control tokens spelled out, to stay until all parts are taken; NULL: its
+   end. */
 SPECDEC_DEF void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length);
 
-/* The next part of what was pushed. Returns 0 when more must be pushed first. */
+/* Returns the next part of the bytes that were pushed, as 1; 0: more must be pushed first. */
 SPECDEC_DEF int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part);
 
-/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
-   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
-   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the model
-   is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
+/* Returns the next piece of the answer: OK with at least one byte, or DONE (with the last bytes, if any were held
+   back): then a new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (the
+   cache: another sequence must be closed or cut), MEMORY (a fork finds no slot), PEER; FORMAT (values are not finite:
+   the model is broken; the text says from which layer on), UNSUPPORTED (keys are too large for config.kv). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
-/* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
+/* Returns the next piece as specdec_next does, but of text that specdec_work has decoded. PENDING: there is none. */
 SPECDEC_DEF specdec_result specdec_take(specdec *engine, specdec_text *piece);
 
-/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call on that text. Stop strings
-   are matched in text, so only specdec_next ends at them. Take an answer by one of these calls, not by both. */
+/* Runs one step and returns all its tokens, without their text. *tokens stays valid until the next call on that
+   sequence. Stop strings are matched in text, so only specdec_next ends at them. Take an answer by one of these calls,
+   not by both. */
 SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
 
 /* Why an answer ended. */
@@ -954,39 +959,39 @@ typedef enum specdec_stop {
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
-/* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
-   seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
-   as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
-   specdec_stopped and specdec_join_forks say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing
-   is changed then. */
+/* Cuts an answer that a stop string has ended to the text that was handed out, so that the model continues from what
+   its user has seen: the tokens that hold the stop string are removed, and the part of the first of them that was
+   handed out is prefilled again, as text, with the next prompt. specdec_chat does so by itself. Other answers stay as
+   they are, as do the results of specdec_stopped and specdec_join_forks. Errors: CONTEXT (no room for the tokens of
+   that part), MEMORY; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
-/* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
-   those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
-   anew, as a prompt is, and the text goes on as one that was given just that: positions, of noise too, count from the
-   new beginning; max_tokens counts on. A prompt that does not fit is refused all the same. Texts that have children, or
-   are children, end as without; and none slides twice in a call. */
+/* Returns all tokens of a sequence, valid until the next call on it (tokens or count may be NULL): prompts and answers,
+   without tokens that slid out of the context (settings.slide). These leave in the call that needs room; the tokens
+   that stay are prefilled again, and the sequence continues like one that was prompted with them alone: positions, of
+   noise too, count from the new beginning; max_tokens counts on. A prompt that does not fit is refused all the same.
+   Sequences that have children, or are children, end as without; none slides twice in a call. */
 SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 
-/* Forgets all but the first count tokens; what was computed for them stays. An answer begins there, from which
+/* Truncates a sequence to its first count tokens, whose keys and values stay. An answer begins there, from which
    max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
-   that runs for several sequences is finished first. Callable from any thread and from signal handlers. The text stays
-   as it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
-   unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
-   specdec_rewind does not. */
+   that runs for several sequences is finished first. Callable from any thread and from signal handlers. The sequence
+   stays as it was before the cancelled call, and may go on. A cancellation that has ended no call waits for the next
+   step; the next prompt, unless it is refused, drops it, as it came too late for the answer it was meant for. So does
+   closing the sequence; specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
 
-/* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
+/* A token and the number by which it is ranked: a logit, a logit with its noise, or a log-probability. */
 typedef struct specdec_candidate {
     int32_t token;
     float logit;
 } specdec_candidate;
 
-/* What the model thought where a token was written: natural logarithms of probabilities, of the model itself, before
-   biases, penalties, filters and temperature. Not numbers where a broken model has computed none. */
+/* The log-probabilities at the position of a written token: natural logarithms of the model's own probabilities, before
+   biases, penalties, filters and temperature. NaN where a broken model has computed none. */
 typedef struct specdec_logprob {
     int32_t token;
     float logprob;
@@ -994,44 +999,46 @@ typedef struct specdec_logprob {
     int count;                     /* as settings and config say, or fewer when the vocabulary is smaller */
 } specdec_logprob;
 
-/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0,
-   settings.top_logprobs was -1, or the token had slid out of the text in a call that failed, and came back. */
+/* Returns the log-probability of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted,
+   config.logprobs is 0, settings.top_logprobs was -1, or the token had slid out of the sequence in a call that failed,
+   and came back. */
 SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
 
-/* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
-   one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
-   children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
-   then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
+/* Computes logits after a sequence and after any nodes behind it, in one step: row 0 of logits[(count + 1) *
+   vocabulary] is the one after the sequence (zeros while it is empty), row 1 + i the one after node i. parents[i] < i,
+   or -1 for children of the sequence's last token. tokens and parents may be NULL when count is 0, behind a text;
+   logits may be NULL: then the step is run for its time alone. The sequence does not change. At most as many nodes as
+   the larger of batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
-/* How well labels go behind the text, all in one step: scores[count] become the log-probabilities of each one's tokens
-   there, as specdec_prompt would append it. Nothing of the engine's text changes. Together they have at most as many
+/* Scores labels as continuations of a sequence, all in one step: scores[count] become the log-probabilities of each
+   label's tokens, as specdec_prompt would append it. The sequence does not change. Together labels have at most as many
    tokens as specdec_logits takes nodes. Errors: ARGUMENT (no text, no label, an empty label, too many tokens), FULL,
    CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_score(specdec *engine, const char *const *labels, int count, double *scores);
 
-/* As specdec_prompt_tokens, with a row after each token: logits[count * vocabulary]; of no use when it fails. */
+/* Appends tokens as specdec_prompt_tokens, and returns the logits after each: logits[count * vocabulary], if it
+   succeeds. */
 SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
 
 #define SPECDEC_STATE_FINAL (-1) /* instead of a layer */
 
-/* As specdec_prompt_tokens, with the target's states after each of these tokens: states[count * layer_count *
-   embedding]. layers[i]: the residual stream after so many layers, 0 to all; or SPECDEC_STATE_FINAL: what logits are
-   computed from. What a failed call has written there is of no use. Errors: also ARGUMENT (no such layer). */
+/* Appends tokens as specdec_prompt_tokens, and returns the target's hidden states after each of them: states[count *
+   layer_count * embedding]. layers[i]: the residual stream after so many layers, 0 to all; or SPECDEC_STATE_FINAL: the
+   state that logits are computed from. States of a failed call are undefined. Errors: also ARGUMENT (no such layer). */
 SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t *tokens, int count, const int *layers,
                                                  int layer_count, float *states);
 
 #define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
 
-/* Trees of one size that were verified; a step of plain decoding has one node and one level. */
+/* How many trees of one size were verified; a step of plain decoding has one node and one level. */
 typedef struct specdec_tree_count {
     int32_t nodes, levels; /* root included */
     int64_t steps;
 } specdec_tree_count;
 
-/* What was done for a text since it was opened. Seconds are 0 without a clock. */
+/* Statistics of a sequence since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
     int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
     int64_t shared_tokens, cached_tokens; /* of prompts, not prefilled: of open sequences; of prefixes */
@@ -1051,7 +1058,7 @@ typedef struct specdec_stats {
 
 SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 
-/* What an engine is made of. */
+/* Facts about an engine. */
 typedef struct specdec_info {
     const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
     int threads, context, vocabulary, layers, embedding;
@@ -1070,19 +1077,20 @@ typedef struct specdec_info {
 
 SPECDEC_DEF void specdec_get_info(const specdec *engine, specdec_info *info);
 
-/* The target's model, for the calls below; as long-lived as the engine. */
+/* Returns the target's model, for the calls below; it lives as long as the engine. */
 SPECDEC_DEF const specdec_model *specdec_get_model(const specdec *engine);
 
 /* ---- A model without an engine: one for many engines, or only to tokenise. --------------------------------------- */
 
-/* The same three steps. Only target, threads, weights_in_place, vocabulary_only, isa and hooks of the config count. */
+/* The same three steps for a model as for an engine: memory, init, deinit. Of the configuration only target, threads,
+   weights_in_place, vocabulary_only, isa and hooks are used. */
 SPECDEC_DEF specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error
                                                        *error);
 SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t
                                               bytes, specdec_error *error);
 SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
 
-/* What specdec_tokenize shall do besides; they add up. */
+/* Options of specdec_tokenize; they are added up. */
 enum {
     SPECDEC_TOKENIZE_BEGIN = 1,   /* put the token that begins texts first, if the model wants one (add_bos_token) */
     SPECDEC_TOKENIZE_END = 2,     /* put the token that ends texts last, if the model wants one (add_eos_token) */
@@ -1090,11 +1098,11 @@ enum {
     SPECDEC_TOKENIZE_INSIDE = 8   /* the text goes on behind other text: no space is put before it */
 };
 
-/* Bytes of working memory for any text of so many bytes: about 13 for each. */
+/* Returns the bytes of working memory for any text of `length` bytes: about 13 for each. */
 SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t length);
 
-/* Text to token ids, with working memory of the caller's. *count is how many there are, also when capacity is too small
-   (BUFFER). At most 4 a byte and 5 more. Errors also: ARGUMENT, MEMORY. */
+/* Tokenises a text, with working memory of the caller's. *count becomes the number of tokens, also when capacity is too
+   small (BUFFER). At most 4 tokens a byte and 5 more. Errors also: ARGUMENT, MEMORY. */
 SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
                                             int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                             specdec_error *error);
@@ -1106,12 +1114,12 @@ typedef struct specdec_conversation {
     int count;
 } specdec_conversation;
 
-/* Bytes of working memory for specdec_chat_tokens; 0 when that would fail. */
+/* Returns the bytes of working memory for specdec_chat_tokens; 0 when that call would fail. */
 SPECDEC_DEF size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation);
 
-/* The tokens that specdec_chat makes of a conversation in an empty sequence, the one that begins texts included, with
-   working memory of the caller's. *count is how many there are, also when capacity is too small (BUFFER; 0 only
-   counts). Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
+/* Tokenises a conversation as specdec_chat does in an empty sequence, with the token that begins texts and with working
+   memory of the caller's. *count becomes the number of tokens, also when capacity is too small (BUFFER; 0 only counts).
+   Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
 SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
                                                int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                                specdec_error *error);
@@ -1127,16 +1135,15 @@ enum {
     SPECDEC_TOKEN_UNUSED = 64
 };
 
-/* The kinds of a token; 0: it is a piece of text; -1: there is no such token. */
+/* Returns the kinds of a token; 0: it is a piece of text; -1: there is no such token. */
 SPECDEC_DEF int specdec_token_kind(const specdec_model *model, int32_t token);
 
-/* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
+/* Returns the bytes of one token; *length becomes their number, also when size is too small (BUFFER). */
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,
                                               size_t *length, specdec_error *error);
 
-/* The text of several, as an engine hands it out at the beginning of a text; control tokens with
-   SPECDEC_TOKENIZE_SPECIAL. *length is how many bytes; when size is too small (BUFFER), how many there must be room
-   for. */
+/* Returns the text of several tokens, as an engine hands it out at the beginning of a text; control tokens only with
+   SPECDEC_TOKENIZE_SPECIAL. *length becomes its bytes; when size is too small (BUFFER), the bytes that are needed. */
 SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags,
                                               char *bytes, size_t size, size_t *length, specdec_error *error);
 
@@ -1150,7 +1157,7 @@ extern "C" {
 
 /* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
-/* What may be sampled at one position. */
+/* The candidates at one position: tokens that may be sampled. */
 typedef struct specdec_candidates {
     specdec_candidate *items; /* [vocab], the caller's memory; the first count are filled, in no promised order */
     int count;
@@ -1166,7 +1173,7 @@ SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const 
                                                  *logits, int vocab, const int32_t *recent, int recent_count,
                                                  specdec_error *error);
 
-/* The k best candidates by logit + Gumbel(seed, position, token), best first, into best[k] (its logit then holds that
+/* Writes the k best candidates by logit + Gumbel(seed, position, token), best first, to best[k] (its logit is that
    sum); the first is a sample from the candidates' distribution, the first k are k samples without replacement, in draw
    order. Target and draft that use the same seed and position choose alike (Daliri et al. 2024, arXiv 2408.07978).
    Greedy candidates get no noise. Equal sums: the lower token. Returns how many there are: fewer than k when candidates
@@ -1174,8 +1181,8 @@ SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const 
 SPECDEC_DEF int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
                                    specdec_candidate *best);
 
-/* The candidates' distribution, p[vocab], summing to 1; zero for tokens that are no candidates. Greedy: all on the
-   best. Errors: SPECDEC_ERROR_ARGUMENT. */
+/* Computes the candidates' distribution, p[vocab], which sums to 1; zero for tokens that are no candidates. Greedy: all
+   on the best. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
                                                        specdec_error *error);
 
@@ -1186,7 +1193,7 @@ typedef struct specdec_uniform {
     uint32_t decision; /* counts up by itself; below 2^31 */
 } specdec_uniform;
 
-/* The next number, strictly between 0 and 1 (NULL: 0). */
+/* Returns the next uniform number, strictly between 0 and 1 (NULL: 0). */
 SPECDEC_DEF double specdec_uniform_next(specdec_uniform *source);
 
 /* ---- Token trees: what is speculated. ---------------------------------------------------------------------------- */
@@ -1210,56 +1217,56 @@ typedef struct specdec_tree {
    Functions that build a tree fail with SPECDEC_ERROR_BUFFER when its arrays are too short; tree->n is then the needed
    count. Everything else they dislike is SPECDEC_ERROR_ARGUMENT. */
 
-/* Does the tree keep all that is said above? Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
+/* Checks the rules of specdec_tree. Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
 SPECDEC_DEF specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error);
 
-/* Levels of a valid tree (NULL: 0), root included. depths[n], if not NULL, become distances from the root. */
+/* Returns the levels of a valid tree (NULL: 0), root included. depths[n], if not NULL: distances from the root. */
 SPECDEC_DEF int specdec_tree_depth(const specdec_tree *tree, int32_t *depths);
 
-/* chains chains of length nodes each below the root, level by level; (1, n - 1) is plain speculation, (0, 0) only the
+/* Builds chains of `length` nodes below the root, level by level; (1, n - 1): plain speculation, (0, 0): only the
    root. */
 SPECDEC_DEF specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, specdec_error *error);
 
-/* The tree of d levels in which every inner node has k children. */
+/* Builds the tree of d levels in which every inner node has k children. */
 SPECDEC_DEF specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error *error);
 
-/* Expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1] on the path
-   from the root. Ranks past width count as never accepted. */
+/* Computes the expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1]
+   on the path from the root. Ranks past width count as never accepted. */
 SPECDEC_DEF specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
                                               specdec_error *error);
 
-/* Bytes of memory that specdec_tree_best and specdec_tree_grid need; 0 when a number is out of its limits. */
+/* Returns the bytes of memory for specdec_tree_best and specdec_tree_grid; 0 when a number is out of its limits. */
 SPECDEC_DEF size_t specdec_tree_memory(int n, int d, int width);
 
-/* The tree with exactly n nodes and at most d levels that scores highest, level by level, and its score G(n,d) (may be
-   NULL): the exact dynamic programme of Sequoia (Chen et al. 2024, arXiv 2402.12374), O(n^2 d width) time. Errors also:
-   SPECDEC_ERROR_MEMORY; SPECDEC_ERROR_ARGUMENT when n nodes do not fit into d levels. */
+/* Builds the tree with exactly n nodes and at most d levels that scores highest, level by level, and its score G(n,d)
+   (may be NULL): the exact dynamic programme of Sequoia (Chen et al. 2024, arXiv 2402.12374), O(n^2 d width) time.
+   Errors also: SPECDEC_ERROR_MEMORY; SPECDEC_ERROR_ARGUMENT when n nodes do not fit into d levels. */
 SPECDEC_DEF specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double *p, int width, int n, int
                                              d, void *memory, size_t bytes, specdec_error *error);
 
-/* Every score at once: grid[m * (d + 1) + l] becomes G(m,l) for m <= n, l <= d, and 0 where there is no such tree. */
+/* Computes all scores: grid[m * (d + 1) + l] becomes G(m,l) for m <= n, l <= d, and 0 where there is no such tree. */
 SPECDEC_DEF specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n, int d, void *memory,
                                              size_t bytes, specdec_error *error);
 
-/* The (n,d) with the highest rate G(n,d) / (t(n) + d * draft_time) over a grid, for t(widths[i]) = times[i]; any one
-   unit of time. The first of equals wins: earlier in widths, then fewer levels. best_rate, in tokens a unit of time,
-   may be NULL. */
+/* Finds the (n,d) with the highest rate G(n,d) / (t(n) + d * draft_time) in a grid, for t(widths[i]) = times[i], in any
+   one unit of time. Of equals the first wins: earlier in widths, then fewer levels. best_rate, in tokens a unit of
+   time, may be NULL. */
 SPECDEC_DEF specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n,
                                                int d, const int32_t *widths, const double *times, int count, double
                                                draft_time, specdec_error *error);
 
-/* The tree of the default family (at most 64 nodes; made by tools/specdec-tune) with the highest rate, which is
-   F(T) / (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread); the
-   root alone, at the rate 1 / t(1), when nothing pays. Trees above n nodes or tree->capacity are left out. best_rate
+/* Builds the tree of the default family (at most 64 nodes; made by tools/specdec-tune) with the highest rate, F(T) /
+   (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread); the root
+   alone, at the rate 1 / t(1), when no tree is faster. Trees above n nodes or tree->capacity are left out. best_rate
    may be NULL. Takes microseconds. */
 SPECDEC_DEF specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const
                                              double *times, int n, double draft_time, specdec_error *error);
 
 /* Keeps the min(n, count) most probable of count candidate nodes (a tree in topological order, the root first).
-   probability is that of the path from the root, so never above the parent's; equals: the earlier. kept[n] becomes the
-   kept candidates, in order, the tree their shape. EAGLE-2 (Li et al. 2024, arXiv 2406.16858), OPT-Tree (Wang et al.
-   2024, arXiv 2406.17276). For the rejection rules a sibling's probability must not be above that of the sibling drawn
-   before it. */
+   probability is that of the path from the root, so never above the parent's; of equals the earlier is kept. kept[n]
+   becomes the kept candidates, in order, tree their shape. EAGLE-2 (Li et al. 2024, arXiv 2406.16858), OPT-Tree (Wang
+   et al. 2024, arXiv 2406.17276). For the rejection rules a sibling's probability must not be above that of the sibling
+   drawn before it. */
 SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_t *parents, const float
                                              *probability, int count, int n, specdec_error *error);
 
@@ -1275,20 +1282,21 @@ typedef struct specdec_choice {
     specdec_uniform *random; /* at decision 0 of the position being decided; NULL is enough for the greedy rule */
 } specdec_choice;
 
-/* What became of it. */
+/* The result of a specdec_choice. */
 typedef struct specdec_verdict {
     int child;     /* index of the accepted child; -1: none, token is then the bonus token */
     int32_t token; /* the token at this position, either way */
 } specdec_verdict;
 
-/* Decides by any rule but coupled, see specdec_verify_match. A child drawn twice without replacement, or never by this
-   draft, is passed over; for Sequoia, one behind all that this draft can draw is a uniform draw: leave out those whose
-   draft share is 0. A few passes over the vocabulary, one for each rejected child (SpecTr: 30). Errors: ARGUMENT. */
+/* Decides which child of a node is accepted, by any rule but coupled (see specdec_verify_match). A child drawn twice
+   without replacement, or never by this draft, is skipped; for Sequoia, a child behind all that this draft can draw is
+   a uniform draw: leave out children whose draft share is 0. A few passes over the vocabulary, one for each rejected
+   child (SpecTr: 30). Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
                                           specdec_error *error);
 
-/* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
-   decoding. */
+/* Decides which child of a node is accepted where the target's own token is known, from specdec_sample_top: the rule of
+   coupled sampling and of greedy decoding. */
 SPECDEC_DEF void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t
                                       token);
 
@@ -1305,7 +1313,7 @@ SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted,
                                                *tree, const int32_t *tokens, specdec_verify_node verify, void
                                                *user_data, specdec_error *error);
 
-/* The tree that the draft model fills from now on, at every step: one that was measured (specdec-tune), of at most
+/* Sets the tree that the draft model fills from now on, at every step, such as one from specdec-tune, of at most
    config.tree_size nodes and config.tree_depth levels; one node: plain decoding. The tree is copied. Only with
    SPECDEC_DRAFT_MODEL and static policy. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree *tree);
@@ -1331,7 +1339,7 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
-/* What a constraint is made from. It is read by the call alone. */
+/* The source of a constraint. It is read by the call alone. */
 typedef struct specdec_constraint_source {
     specdec_constraint_kind kind;
     const char *text;           /* the schema, grammar or expression, */
@@ -1342,68 +1350,68 @@ typedef struct specdec_constraint_source {
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
 
-/* Bytes to compile in, enough for all but what is strange; specdec_constraint_bytes are needed afterwards. More may be
-   given: specdec_constraint_init says ERROR_MEMORY where less than all is too little. Errors: ARGUMENT. */
+/* Computes bytes of memory to compile a constraint in, enough for all but unusual sources; specdec_constraint_bytes are
+   needed afterwards. If they are too few, specdec_constraint_init returns MEMORY. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_constraint_needed(const specdec_constraint_source *source, size_t *bytes,
                                                      specdec_error *error);
 
-/* Compiles. The work is bounded, whatever the text is. Errors: ARGUMENT, MEMORY; FORMAT: the text is not what it should
-   be, or nothing can match it; UNSUPPORTED: it asks for what cannot be done. The words name line and column, or the
-   schema's keyword and its path. */
+/* Compiles a constraint; the work is bounded for any source. Errors: ARGUMENT, MEMORY; FORMAT: the source is malformed,
+   or nothing can match it; UNSUPPORTED: it asks for a feature that is missing. The error text names line and column, or
+   the schema's keyword and its path. */
 SPECDEC_DEF specdec_result specdec_constraint_init(const specdec_constraint **constraint,
                                                    const specdec_constraint_source *source, void *memory, size_t bytes,
                                                    specdec_error *error);
 
-/* Bytes that a constraint takes, from where it begins; and a number that differs between constraints. */
+/* Returns the bytes of a compiled constraint, counted from its address; and a hash that differs between constraints. */
 SPECDEC_DEF size_t specdec_constraint_bytes(const specdec_constraint *constraint);
 SPECDEC_DEF uint64_t specdec_constraint_hash(const specdec_constraint *constraint);
 
-/* The state of a text without a byte, in memory of specdec_constraint_state_bytes (4-byte aligned): a copy of them is
-   as good. NULL when that is too small. */
+/* Makes the state of an empty text, in memory of specdec_constraint_state_bytes (4-byte aligned); a state may be copied
+   as bytes. NULL when the memory is too small. */
 SPECDEC_DEF size_t specdec_constraint_state_bytes(const specdec_constraint *constraint);
 SPECDEC_DEF specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *constraint, void *memory,
                                                                size_t bytes);
 
-/* Adds bytes to the text. Returns how many of them were taken: the one behind those may not stand there. */
+/* Adds bytes to the text. Returns how many of them were accepted: the next one may not follow. */
 SPECDEC_DEF size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_constraint_state *state,
                                               const void *bytes, size_t count);
 
-/* May these bytes follow? The state stays. */
+/* Whether these bytes may follow. The state does not change. */
 SPECDEC_DEF int specdec_constraint_allows(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                           const void *bytes, size_t count);
 
-/* Is the text whole, so that it may end here? More may be allowed to follow. */
+/* Whether the text is complete and may end here. More bytes may be allowed to follow. */
 SPECDEC_DEF int specdec_constraint_complete(const specdec_constraint *constraint,
                                             const specdec_constraint_state *state);
 
-/* Which bytes may follow: bit byte % 32 of mask[byte / 32]. Returns how many they are. */
+/* Computes which bytes may follow: bit byte % 32 of mask[byte / 32]. Returns how many bytes may. */
 SPECDEC_DEF int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                         uint32_t mask[8]);
 
-/* Bytes that must follow, since the text is not whole and nothing else may: at most room of them. Returns how many. */
+/* Writes the bytes that must follow, as no others may and the text is incomplete: at most room. Returns how many. */
 SPECDEC_DEF size_t specdec_constraint_forced(const specdec_constraint *constraint,
                                              const specdec_constraint_state *state, void *bytes, size_t room);
 
-/* The tokens of a vocabulary in the order of their bytes, for masks: made once a model. The memory must stay. Errors:
-   ARGUMENT, MEMORY. */
+/* Makes a trie of the tokens of a vocabulary, ordered by their bytes, for masks: once for a model. The memory must
+   stay. Errors: ARGUMENT, MEMORY. */
 SPECDEC_DEF specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *bytes, specdec_error *error);
 SPECDEC_DEF specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model,
                                                    void *memory, size_t bytes, specdec_error *error);
 
-/* Which tokens may follow: bit token % 32 of mask[token / 32], for all of the vocabulary; those that end a text where
-   it is whole. Control tokens and those without bytes may not, nor those above 255 bytes. Needs memory of
-   specdec_constraint_mask_memory bytes (8-byte aligned) for the call. Returns 0 when that is too little. */
+/* Computes which tokens may follow: bit token % 32 of mask[token / 32], for the whole vocabulary; tokens that end a
+   text may where it is complete. Control tokens, tokens without bytes and tokens above 255 bytes may not. Needs memory
+   of specdec_constraint_mask_memory bytes (8-byte aligned) for the call. Returns 0 when that is too little. */
 SPECDEC_DEF size_t specdec_constraint_mask_memory(const specdec_constraint *constraint);
 SPECDEC_DEF int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                         const specdec_token_trie *trie, uint32_t *mask, void *memory, size_t bytes);
 
-/* May this token follow? As its bit in the mask, without the others. */
+/* Whether one token may follow: its bit in the mask of specdec_constraint_mask. */
 SPECDEC_DEF int specdec_constraint_token(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                          const specdec_token_trie *trie, int32_t token);
 
 /* ---- Files and types: what GGUF files hold, and number formats, without an engine. ------------------------------- */
 
-/* Bytes inside somebody else's memory. A string of a file is not terminated and need not be UTF-8. */
+/* Bytes in memory that another object owns. A string of a file is not terminated and need not be UTF-8. */
 typedef struct specdec_bytes {
     const unsigned char *data;
     size_t size;
@@ -1462,23 +1470,23 @@ typedef struct specdec_gguf {
    FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
 SPECDEC_DEF specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error);
 
-/* The value of a key, or the tensor of a name. Returns 1 when it is there, else 0. */
+/* Finds the value of a key, or the tensor of a name. Returns 1 when it is there, else 0. */
 SPECDEC_DEF int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value);
 SPECDEC_DEF int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor);
 
-/* One after the other: pairs and tensors of a file, strings of an array. *place is 0 before the first one. Returns 0
-   when there is none left. */
+/* Iterate over pairs and tensors of a file, and strings of an array. *place begins as 0. Return 0 behind the last
+   one. */
 SPECDEC_DEF int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf_pair *pair);
 SPECDEC_DEF int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gguf_tensor *tensor);
 SPECDEC_DEF int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, specdec_bytes *string);
 
-/* Item i of an array, or with i = 0 a single value, as an integer (bools, too; what is beyond INT64_MAX becomes that)
-   or as a real number (integers, too). Returns 0 when it is of another kind, or when there is no such item. */
+/* Read item i of an array, or with i = 0 a single value, as an integer (bools, too; larger ones become INT64_MAX) or as
+   a real number (integers, too). Return 0 when it is of another kind, or when there is no such item. */
 SPECDEC_DEF int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out);
 SPECDEC_DEF int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out);
 
-/* The integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out stays as it is: put
-   the default there. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
+/* Read the integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out keeps its
+   value, the default. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
 SPECDEC_DEF specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t
                                                     high, int64_t *out, specdec_error *error);
 SPECDEC_DEF specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error
@@ -1496,31 +1504,31 @@ typedef struct specdec_type {
 
 #define SPECDEC_TYPE_NUMBERS 43 /* the numbers of types are below this; not all of those below are known */
 
-/* The type of a number or a name. Returns 0 when it is not known. */
+/* Find a type by its number or name. Return 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
 SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
-/* The same of a type that files may have and that is not read (bytes 0: its size is not known). Returns the name of the
-   nearest one that is read; NULL: it is read itself, or not known. */
+/* Finds a type that files may have and that cannot be read (bytes 0: its size is not known). Returns the name of the
+   nearest type that can; NULL: this type can be read itself, or is not known. */
 SPECDEC_DEF const char *specdec_type_not_read(uint32_t number, specdec_type *type);
 
-/* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
+/* Computes the bytes of `values` values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
 SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
 
-/* Values (whole blocks) of a type to floats, and back with the smallest squared error found; from NaNs and what half
-   floats cannot hold, a block gets any values. Errors: ARGUMENT; UNSUPPORTED (only read, or left out). */
+/* Convert values (whole blocks) of a type to floats, and back with the smallest squared error found; a block with NaNs,
+   or numbers beyond half floats, gets any values. Errors: ARGUMENT; UNSUPPORTED (only read, or left out). */
 SPECDEC_DEF specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out,
                                                  specdec_error *error);
 SPECDEC_DEF specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
                                                    specdec_error *error);
 
-/* The instruction sets of this CPU that this build has, by name, from the plainest (index 0) to the best; NULL behind
-   the last. */
+/* Returns the name of an instruction set of this CPU and build, from the plainest (0) to the best; NULL behind the
+   last. */
 SPECDEC_DEF const char *specdec_isa_name(int index);
 
-/* Processors that this process may use, 1 to SPECDEC_MAX_THREADS; 1 where it was built without threads. */
+/* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS; 1 in a build without threads. */
 SPECDEC_DEF int specdec_processors(void);
 
-/* What is known of a prepared model. */
+/* Facts about a prepared model. */
 typedef struct specdec_model_info {
     const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
@@ -1539,7 +1547,7 @@ typedef struct specdec_model_info {
     const specdec_gguf *gguf;               /* its file; of several, the first */
 } specdec_model_info;
 
-/* Valid while the model is. Errors: ARGUMENT. */
+/* Fills in the facts about a model; their strings are valid as long as the model. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
 
 #ifdef __cplusplus
@@ -1564,7 +1572,7 @@ extern "C" {
     X(specdec_conversation) X(specdec_field) X(specdec_tool_call) X(specdec_chat_message) X(specdec_chat_input) \
     X(specdec_part) X(specdec_splitter)
 
-/* Version, sizes and the places of a configuration's members, as one number. */
+/* The version, the sizes of all structures and the offsets of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)
 #define SPECDEC__PLACE(name, member, kind, low, high, words, help) +offsetof(specdec_config, member)
 #define SPECDEC__PLACE_OF_SETTINGS(name, member, kind, low, high, words, help) \
@@ -1573,10 +1581,10 @@ extern "C" {
     ((UINT64_C(1) << 32) * SPECDEC_VERSION_NUMBER SPECDEC_STRUCTURES(SPECDEC__SQUARE) \
          SPECDEC_SETTINGS_FIELDS(SPECDEC__PLACE_OF_SETTINGS) SPECDEC_CONFIG_FIELDS(SPECDEC__PLACE))
 
-/* Whether SPECDEC_LAYOUT of a caller is that of the implementation. Errors: MISMATCH. */
+/* Checks that the caller's SPECDEC_LAYOUT is that of the implementation. Errors: MISMATCH. */
 SPECDEC_DEF specdec_result specdec_check_layout(uint64_t layout, specdec_error *error);
 
-/* Bytes of a public structure by name, such as "specdec_config"; 0: there is none (or SPECDEC_NO_NAMES). */
+/* Returns the bytes of a public structure by name, such as "specdec_config"; 0: there is none (or SPECDEC_NO_NAMES). */
 SPECDEC_DEF size_t specdec_size_of(const char *structure);
 
 SPECDEC_DEF specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,
@@ -14993,22 +15001,22 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/gguf: reads GGUF v2 and v3 in place and trusts nothing; format: ggml/docs/gguf.md.
+ * >>model/gguf: checks and reads GGUF files, versions 2 and 3, in place; any bytes may come; format: ggml/docs/gguf.md.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__NAME_MOST 32 /* bytes of names that are compared */
+#define SPECDEC__MAX_NAME 32  /* longest name that is compared, in bytes */
 
-/* How many bytes must be replaced, inserted or left out to make one name of another (Levenshtein 1966), which is the
-   distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
+/* Returns the edit distance of two names (Levenshtein 1966): the fewest bytes that must be replaced, inserted or
+   deleted to make one name of the other. SPECDEC__MAX_NAME if one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
-    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
+    unsigned char row[SPECDEC__MAX_NAME];  /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
     size_t i, j;
 
-    if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
-        return SPECDEC__NAME_MOST;
+    if (a.size >= SPECDEC__MAX_NAME || width >= SPECDEC__MAX_NAME)
+        return SPECDEC__MAX_NAME;
     for (j = 0; j <= width; j++)
         row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
@@ -15024,10 +15032,10 @@ static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const cha
     return row[width];
 }
 
-/* The name nearest to one that is not known: *nearest becomes `known` when its distance is below *least. Begin with
-   specdec__name_far. */
-static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
-                                               const char **nearest)
+/* Compares an unknown name with a known one: if their distance is below *least, *least becomes the distance and
+   *nearest the known name. *least begins as specdec__name_max_distance returns it. */
+static SPECDEC__UNUSED void specdec__name_keep_nearest(specdec__bytes name, const char *known, size_t *least,
+                                                       const char **nearest)
 {
     const size_t distance = specdec__name_distance(name, known);
 
@@ -15037,51 +15045,54 @@ static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *
     }
 }
 
-/* The distance from which on a name is not near: a third of it is different. */
-static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
+/* Returns the distance at which a known name is no longer similar to `name`: a third of its bytes, plus one. */
+static SPECDEC__UNUSED size_t specdec__name_max_distance(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
 
-
+/* Bytes of a value of each GGUF type; 0: strings and arrays. */
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
-#define SPECDEC__GGUF_MAX_TENSORS 4096 /* far above any model; bounds the time that a hostile file can take */
-#define SPECDEC__GGUF_MAX_PAIRS 16384
+#define SPECDEC__GGUF_MAX_TENSORS 4096 /* more than any model has; bounds the time that a hostile file can take */
+#define SPECDEC__GGUF_MAX_PAIRS 16384 /* metadata pairs, at most, for the same reason */
 
 typedef specdec_gguf specdec__gguf;
 typedef specdec_gguf_value specdec__gguf_value;
 typedef specdec_gguf_tensor specdec__gguf_tensor;
 
-/* A place in the file that only moves forward; bad is set, for good, by the first read past the end. */
+/* A read position in a file, which only moves forward. bad: 1 for good after the first read beyond the end. */
 typedef struct specdec__cursor {
-    const unsigned char *data;
-    size_t size, at;
-    int bad;
+    const unsigned char *data; /* the file */
+    size_t size, at;           /* bytes of the file; offset of the next byte */
+    int is_bad;                /* 1: a read went beyond the end */
 } specdec__cursor;
 
-static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t size)
+/* Returns a cursor at the beginning of `size` bytes. */
+static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_t size)
 {
     specdec__cursor c;
 
     c.data = data;
     c.size = size;
     c.at = 0;
-    c.bad = 0;
+    c.is_bad = 0;
     return c;
 }
 
+/* Moves a cursor past some bytes and returns their address; NULL: the end is nearer, and the cursor becomes bad. */
 static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t bytes)
 {
     const unsigned char *from = c->data + c->at;
 
-    if (c->bad || bytes > c->size - c->at) {
-        c->bad = 1;
+    if (c->is_bad || bytes > c->size - c->at) {
+        c->is_bad = 1;
         return NULL;
     }
     c->at += (size_t)bytes;
     return from;
 }
 
+/* Reads 32 bits; 0 if the cursor is or becomes bad. */
 static uint32_t specdec__cursor_u32(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 4);
@@ -15089,6 +15100,7 @@ static uint32_t specdec__cursor_u32(specdec__cursor *c)
     return at ? specdec__load_u32(at) : 0;
 }
 
+/* Reads 64 bits; 0 if the cursor is or becomes bad. */
 static uint64_t specdec__cursor_u64(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 8);
@@ -15096,6 +15108,7 @@ static uint64_t specdec__cursor_u64(specdec__cursor *c)
     return at ? specdec__load_u64(at) : 0;
 }
 
+/* Reads a GGUF string: its length in 64 bits, then its bytes. NULL and 0 if the cursor is or becomes bad. */
 static specdec__bytes specdec__cursor_string(specdec__cursor *c)
 {
     uint64_t size = specdec__cursor_u64(c);
@@ -15106,7 +15119,8 @@ static specdec__bytes specdec__cursor_string(specdec__cursor *c)
     return out;
 }
 
-/* Reads a value and moves past it; sets bad for unknown types, arrays of arrays and whatever reaches past the end. */
+/* Reads a metadata value. The cursor becomes bad for unknown types, arrays of arrays and values that reach beyond the
+   end of the file. */
 static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
 {
     specdec__gguf_value value;
@@ -15120,8 +15134,8 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         value.type = specdec__cursor_u32(c);
         value.count = specdec__cursor_u64(c);
     }
-    if (c->bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
-        c->bad = 1;
+    if (c->is_bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
+        c->is_bad = 1;
         return value;
     }
     from = c->at;
@@ -15131,7 +15145,7 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         specdec__cursor_skip(c, value.count > UINT64_MAX / item ? UINT64_MAX : value.count * item);
     } else if (value.is_array) {
         uint64_t i;
-        for (i = 0; i < value.count && !c->bad; i++)
+        for (i = 0; i < value.count && !c->is_bad; i++)
             specdec__cursor_string(c);
     } else {
         specdec__bytes text = specdec__cursor_string(c);
@@ -15144,17 +15158,19 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     return value;
 }
 
+/* Whether some bytes are the first `length` bytes of text. */
 static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
 {
     return a.size == length && memcmp(a.data, text, length) == 0;
 }
 
+/* Whether some bytes are a text. */
 static int specdec__bytes_are(specdec__bytes a, const char *text)
 {
     return specdec__bytes_equal(a, text, strlen(text));
 }
 
-/* Reads one tensor record. Returns an error text or NULL. */
+/* Reads one tensor record and checks it. Returns NULL, or an error text that follows the tensor's name. */
 static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec__cursor *c, specdec__gguf_tensor *out)
 {
     uint64_t elements = 1, offset;
@@ -15164,21 +15180,21 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     memset(out, 0, sizeof *out);
     out->name = specdec__cursor_string(c);
     dimensions = specdec__cursor_u32(c);
-    if (c->bad)
+    if (c->is_bad)
         return "is cut off";
     if (dimensions < 1 || dimensions > 4)
         return "has an impossible number of dimensions";
     out->dimensions = (int)dimensions;
     for (i = 0; i < 4; i++) {
         out->shape[i] = i < dimensions ? specdec__cursor_u64(c) : 1;
-        if (!c->bad &&
+        if (!c->is_bad &&
             (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
             return "has an impossible dimension";
-        elements *= c->bad ? 1 : out->shape[i];
+        elements *= c->is_bad ? 1 : out->shape[i];
     }
     out->type = specdec__cursor_u32(c);
     offset = specdec__cursor_u64(c);
-    if (c->bad)
+    if (c->is_bad)
         return "is cut off";
     if (!gguf->data_at)
         return NULL; /* first pass: where the data begins is not known yet */
@@ -15195,7 +15211,8 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     return NULL;
 }
 
-/* Reads the value of a metadata pair and moves past it. The file has been checked. */
+/* Reads the value of a metadata pair in a checked file; long arrays of strings are skipped at once, by
+   gguf->strings. */
 static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, specdec__cursor *c)
 {
     int i;
@@ -15216,10 +15233,10 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
     return specdec__cursor_value(c);
 }
 
-/* Finds a metadata value by its key. Returns 1 when found. The file has been checked: nothing can fail. */
-static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
+/* Finds a metadata value by its key in a checked file. Returns 1 when found. */
+static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = gguf->pairs_at;
@@ -15235,17 +15252,18 @@ static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specde
     return 0;
 }
 
-/* Says that the value of a key is not what was wanted: of a kind ("an array of ", "a ", "") of a type. */
-static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind, const char *wanted,
-                                               const specdec__gguf_value *value, specdec_error *error)
+/* Returns the error that the value of a key has another type than expected. kind, wanted: the type expected, such as
+   "an array of " and "u32". */
+static specdec_result specdec__gguf_refuse_type(const char *key, const char *kind, const char *wanted,
+                                                const specdec__gguf_value *value, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be %s%s, the file has %s%s", key, kind, wanted,
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
 }
 
-/* The integer at an address. One that is too large for int64_t becomes the largest int64_t. Returns 0 when the type is
-   not one of integers. */
-static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
+/* Reads an integer of a GGUF type at an address; one that is too large for int64_t becomes INT64_MAX. Returns 0 if the
+   type is not an integer type. */
+static int specdec__gguf_read_integer(uint32_t type, const unsigned char *at, int64_t *out)
 {
     uint64_t wide;
 
@@ -15265,8 +15283,8 @@ static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t
     }
 }
 
-/* An integer of any width in [low, high], or `copies` equal ones in an array; *out keeps its value when the key is
-   absent. */
+/* Reads an integer of any width in [low, high], or an array of `copies` equal ones; *out keeps its value if the key is
+   absent. Errors: FORMAT, UNSUPPORTED (the array's items differ). */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int copies,
                                                                 int64_t low, int64_t high,
                                                                 int64_t *out, specdec_error *error)
@@ -15275,11 +15293,12 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     size_t size, i;
     int64_t value;
 
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     size = specdec__gguf_type_size[v.type];
-    if ((v.is_array && (!copies || v.count != (uint64_t)copies)) || !specdec__gguf_integer(v.type, v.items, &value))
-        return specdec__gguf_wrong_type(key, "an ", "integer", &v, error);
+    if ((v.is_array && (!copies || v.count != (uint64_t)copies)) ||
+        !specdec__gguf_read_integer(v.type, v.items, &value))
+        return specdec__gguf_refuse_type(key, "an ", "integer", &v, error);
     for (i = 1; v.is_array && i < (size_t)copies; i++)
         if (memcmp(v.items, v.items + i * size, size) != 0)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s differs from layer to layer", key);
@@ -15289,17 +15308,17 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     return SPECDEC_OK;
 }
 
-/* A finite f32; *out keeps its value when the key is absent. */
+/* Reads a finite f32; *out keeps its value if the key is absent. Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__gguf *gguf, const char *key, float *out,
                                                               specdec_error *error)
 {
     specdec__gguf_value v;
     float value;
 
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_F32)
-        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+        return specdec__gguf_refuse_type(key, "", "f32", &v, error);
     value = specdec__load_f32(v.items);
     if (!(value - value == 0))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not finite", key);
@@ -15307,7 +15326,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
     return SPECDEC_OK;
 }
 
-/* A string; out->data is NULL when the key is absent. */
+/* Reads a string; out->data is NULL if the key is absent. Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
                                                                specdec__bytes *out,
                                                                specdec_error *error)
@@ -15316,29 +15335,29 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 
     out->data = NULL;
     out->size = 0;
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_STRING)
-        return specdec__gguf_wrong_type(key, "a ", "string", &v, error);
+        return specdec__gguf_refuse_type(key, "a ", "string", &v, error);
     out->data = v.items;
     out->size = v.bytes;
     return SPECDEC_OK;
 }
 
-/* An array with items of one type; out->items is NULL when the key is absent. Items are read with specdec__load_...,
-   strings one after the other with specdec__cursor_string over (items, bytes). */
+/* Reads an array with items of one type; out->items is NULL if the key is absent. Items are read with
+   specdec__load_..., strings one after the other with specdec__cursor_string over (items, bytes). Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
                                                               specdec__gguf_value *out, specdec_error *error)
 {
     memset(out, 0, sizeof *out);
-    if (!specdec__gguf_find(gguf, key, out))
+    if (!specdec__gguf_find_value(gguf, key, out))
         return SPECDEC_OK;
     if (!out->is_array || out->type != type)
-        return specdec__gguf_wrong_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
+        return specdec__gguf_refuse_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
     return SPECDEC_OK;
 }
 
-/* Walks the metadata pairs once and checks their bounds and types. */
+/* Checks bounds and types of all metadata pairs, and records where long arrays of strings end. */
 static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     uint64_t i;
@@ -15349,9 +15368,9 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
         specdec__gguf_value value;
 
         memset(&value, 0, sizeof value);
-        if (!c->bad)
+        if (!c->is_bad)
             value = specdec__cursor_value(c);
-        if (c->bad)
+        if (c->is_bad)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                                  "metadata pair %llu (%.*s) is cut off or of an unknown type", (unsigned long long)i,
                                  (int)(key.size < 64 ? key.size : 64), key.data ? (const char *)key.data : "");
@@ -15363,7 +15382,8 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     return SPECDEC_OK;
 }
 
-/* Walks the tensor records once and checks them. Called twice: before and after data_at is known. */
+/* Checks all tensor records. Called twice: before data_at is known, which lies behind the last record, and
+   afterwards. */
 static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     specdec__gguf_tensor tensor;
@@ -15380,8 +15400,8 @@ static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__
     return SPECDEC_OK;
 }
 
-/* Moves past a record: the name of a tensor, or the key of a pair, is returned. The file has been checked. */
-static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
+/* Moves a cursor past a record of a checked file, and returns the tensor's name (tensors = 1) or the pair's key (0). */
+static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
 {
     const specdec__bytes name = specdec__cursor_string(c);
     uint32_t dimensions;
@@ -15395,66 +15415,66 @@ static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cur
     return name;
 }
 
-/* Records of a file in the order of a number that each has, of equal numbers in that of the file. There is no memory
-   for all of them: each walk over the file gives the next 64. */
+/* The next 64 records of a file, sorted by a number that each record has; equal numbers in the order of the file. There
+   is no memory for all records: each walk over the file gives the next 64. */
 #define SPECDEC__GGUF_SORTED 64
 typedef struct specdec__gguf_order {
-    uint64_t number[SPECDEC__GGUF_SORTED];
-    size_t at[SPECDEC__GGUF_SORTED]; /* of the records */
-    int count;
+    uint64_t number[SPECDEC__GGUF_SORTED]; /* (count) numbers that records are sorted by, rising */
+    size_t record[SPECDEC__GGUF_SORTED];   /* offsets of the records */
+    int count;                             /* records in the order, at most 64 */
 } specdec__gguf_order;
 
-/* Whether record a comes before record b. */
-SPECDEC__INLINE int specdec__gguf_before(uint64_t a, size_t a_at, uint64_t b, size_t b_at)
+/* Whether a record with number a at offset a_at comes before one with number b at offset b_at. */
+SPECDEC__INLINE int specdec__gguf_comes_before(uint64_t a, size_t a_at, uint64_t b, size_t b_at)
 {
     return a < b || (a == b && a_at < b_at);
 }
 
-/* Takes a record into the order if it is one of the first 64. */
-static void specdec__gguf_offer(specdec__gguf_order *order, uint64_t number, size_t at)
+/* Inserts a record into an order, if it is one of the first 64. */
+static void specdec__gguf_order_insert(specdec__gguf_order *order, uint64_t number, size_t at)
 {
     int i = order->count, last = SPECDEC__GGUF_SORTED - 1;
 
-    if (i > last && !specdec__gguf_before(number, at, order->number[last], order->at[last]))
+    if (i > last && !specdec__gguf_comes_before(number, at, order->number[last], order->record[last]))
         return;
     for (i = specdec__min_int(i, last);
-         i > 0 && specdec__gguf_before(number, at, order->number[i - 1], order->at[i - 1]); i--) {
+         i > 0 && specdec__gguf_comes_before(number, at, order->number[i - 1], order->record[i - 1]); i--) {
         order->number[i] = order->number[i - 1];
-        order->at[i] = order->at[i - 1];
+        order->record[i] = order->record[i - 1];
     }
     order->number[i] = number;
-    order->at[i] = at;
+    order->record[i] = at;
     order->count = specdec__min_int(order->count + 1, last + 1);
 }
 
-/* What the records are put in order by: pairs by a hash of their keys, tensors by one of their names, or by where their
-   data begin. */
-enum { SPECDEC__GGUF_KEYS, SPECDEC__GGUF_NAMES, SPECDEC__GGUF_PLACES };
+/* What records are sorted by: pairs by a hash of their keys; tensors by a hash of their names, or by the offset of
+   their data. */
+enum { SPECDEC__GGUF_BY_KEY, SPECDEC__GGUF_BY_NAME, SPECDEC__GGUF_BY_OFFSET };
 
-/* Takes the records of a file behind (number, at) into an order; (0, 0) stands before all. Places are counted from
-   origin: there may be several files. */
+/* Inserts all records of a file that come after (number, at) into an order; (0, 0) comes before all. Offsets count from
+   `origin`, as a model may have several files in memory. */
 static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *origin, int by, uint64_t number,
                                size_t at, specdec__gguf_order *order)
 {
     const size_t from = (size_t)(gguf->file.data - origin);
-    const uint64_t count = by == SPECDEC__GGUF_KEYS ? gguf->pair_count : gguf->tensor_count;
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    const uint64_t count = by == SPECDEC__GGUF_BY_KEY ? gguf->pair_count : gguf->tensor_count;
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = by == SPECDEC__GGUF_KEYS ? gguf->pairs_at : gguf->tensors_at;
+    c.at = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
     for (i = 0; i < count; i++) {
         const size_t record = from + c.at;
-        const specdec__bytes name = specdec__gguf_skip(gguf, &c, by != SPECDEC__GGUF_KEYS);
-        const uint64_t own = by == SPECDEC__GGUF_PLACES ? specdec__load_u64(c.data + c.at - 8)
+        const specdec__bytes name = specdec__gguf_skip_record(gguf, &c, by != SPECDEC__GGUF_BY_KEY);
+        const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.at - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
 
-        if (specdec__gguf_before(number, at, own, record))
-            specdec__gguf_offer(order, own, record);
+        if (specdec__gguf_comes_before(number, at, own, record))
+            specdec__gguf_order_insert(order, own, record);
     }
 }
 
-/* The name in a record, which has been checked. */
-static specdec__bytes specdec__gguf_name(const unsigned char *record)
+/* Returns the name that a checked record begins with. */
+static specdec__bytes specdec__gguf_record_name(const unsigned char *record)
 {
     specdec__bytes name;
 
@@ -15463,29 +15483,30 @@ static specdec__bytes specdec__gguf_name(const unsigned char *record)
     return name;
 }
 
-/* Of a name in an error, so many bytes. */
-static int specdec__gguf_cut(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
+/* Returns how many bytes of a name an error text shows: 64 at most. */
+static int specdec__gguf_shown_bytes(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
 
-/* Refuses two records of one name. */
-static specdec_result specdec__gguf_check_twice(int by, const unsigned char *a, const unsigned char *b,
-                                                specdec_error *error)
+/* Refuses two records of the same name. Errors: FORMAT. */
+static specdec_result specdec__gguf_check_duplicate(int by, const unsigned char *a, const unsigned char *b,
+                                                    specdec_error *error)
 {
-    const specdec__bytes name = specdec__gguf_name(a), other = specdec__gguf_name(b);
+    const specdec__bytes name = specdec__gguf_record_name(a), other = specdec__gguf_record_name(b);
 
     if (name.size != other.size || memcmp(name.data, other.data, name.size) != 0)
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s %.*s occurs twice",
-                         by == SPECDEC__GGUF_KEYS ? "key" : "tensor", specdec__gguf_cut(name),
+                         by == SPECDEC__GGUF_BY_KEY ? "key" : "tensor", specdec__gguf_shown_bytes(name),
                          (const char *)name.data);
 }
 
-/* Refuses a tensor whose data do not end where those of the next one begin, up to the alignment: its type and shape
-   contradict the offsets. before: where its record lies; 0: there is none, the next tensor is the first. */
-static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size_t before, size_t next,
-                                                 uint64_t next_offset, specdec_error *error)
+/* Refuses a tensor whose data do not end where the data of the next tensor begin, up to the alignment: its type or
+   shape contradicts the offsets. before: offset of its record; 0: there is none, the next tensor is the first. Errors:
+   FORMAT. */
+static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t before, size_t next,
+                                              uint64_t next_offset, specdec_error *error)
 {
-    const specdec__bytes next_name = specdec__gguf_name(gguf->file.data + next);
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    const specdec__bytes next_name = specdec__gguf_record_name(gguf->file.data + next);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
 
@@ -15501,19 +15522,19 @@ static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size
     if (next_offset < end)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "tensor %.*s needs %llu bytes and so reaches into tensor %.*s",
-                             specdec__gguf_cut(tensor.name), (const char *)tensor.name.data,
+                             specdec__gguf_shown_bytes(tensor.name), (const char *)tensor.name.data,
                              (unsigned long long)tensor.size,
-                             specdec__gguf_cut(next_name), (const char *)next_name.data);
+                             specdec__gguf_shown_bytes(next_name), (const char *)next_name.data);
     if (next_offset > padded)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "%llu bytes between tensor %.*s and tensor %.*s: type or shape do not fit the data",
-                             (unsigned long long)(next_offset - end), specdec__gguf_cut(tensor.name),
-                             tensor.name.data ? (const char *)tensor.name.data : "", specdec__gguf_cut(next_name),
-                             (const char *)next_name.data);
+                             (unsigned long long)(next_offset - end), specdec__gguf_shown_bytes(tensor.name),
+                             tensor.name.data ? (const char *)tensor.name.data : "",
+                             specdec__gguf_shown_bytes(next_name), (const char *)next_name.data);
     return SPECDEC_OK;
 }
 
-/* Checks each record against its neighbour in an order. */
+/* Checks each record against the previous one in an order: equal names, or gaps between the data of tensors. */
 static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const specdec__gguf *gguf, int by,
                                                                        specdec_error *error)
 {
@@ -15528,21 +15549,23 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
         for (i = 0; i < order.count; i++) {
             specdec_result result = SPECDEC_OK;
 
-            if (by == SPECDEC__GGUF_PLACES)
-                result = specdec__gguf_check_places(gguf, at, order.at[i], order.number[i], error);
+            if (by == SPECDEC__GGUF_BY_OFFSET)
+                result = specdec__gguf_check_gap(gguf, at, order.record[i], order.number[i], error);
             else if (at && number == order.number[i])
-                result = specdec__gguf_check_twice(by, gguf->file.data + at, gguf->file.data + order.at[i], error);
+                result = specdec__gguf_check_duplicate(by, gguf->file.data + at, gguf->file.data + order.record[i],
+                                                       error);
             if (result)
                 return result;
             number = order.number[i];
-            at = order.at[i];
+            at = order.record[i];
         }
     } while (order.count == SPECDEC__GGUF_SORTED);
     return SPECDEC_OK;
 }
 
-/* Finds where everything lies in a GGUF file in memory, and checks each record alone. */
-static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
+/* Finds the sections of a GGUF file in memory and checks each record alone. Errors: FORMAT, UNSUPPORTED (version,
+   big-endian). */
+static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
     specdec__cursor c;
     specdec_result result;
@@ -15551,7 +15574,7 @@ static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes 
 
     memset(gguf, 0, sizeof *gguf);
     gguf->file = file;
-    c = specdec__cursor_over(file.data, file.size);
+    c = specdec__cursor_at_start(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
     c.at = 4;
@@ -15584,26 +15607,26 @@ static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes 
     return SPECDEC_OK;
 }
 
-/* Checks the whole structure of a GGUF file in memory, each record alone and against its neighbours; afterwards every
-   offset in it may be trusted. */
+/* Checks a whole GGUF file in memory, each record alone and against its neighbours; afterwards every offset in it may
+   be trusted. Errors: FORMAT, UNSUPPORTED. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
-    specdec_result result = specdec__gguf_lay_out(gguf, file, error);
-    specdec__cursor c = specdec__cursor_over(file.data, file.size);
+    specdec_result result = specdec__gguf_find_sections(gguf, file, error);
+    specdec__cursor c = specdec__cursor_at_start(file.data, file.size);
     int by;
 
     c.at = gguf->tensors_at;
     if (!result)
         result = specdec__gguf_check_tensors(gguf, &c, error);
-    for (by = SPECDEC__GGUF_KEYS; !result && by <= SPECDEC__GGUF_PLACES; by++)
+    for (by = SPECDEC__GGUF_BY_KEY; !result && by <= SPECDEC__GGUF_BY_OFFSET; by++)
         result = specdec__gguf_check_neighbours(gguf, by, error);
     return result;
 }
 
-/* Bytes of a file up to the end of its tensors. */
-static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
+/* Returns the bytes of a checked file up to the end of its last tensor. */
+static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     size_t extent = gguf->data_at < gguf->file.size ? gguf->data_at : gguf->file.size;
     specdec__gguf_tensor tensor;
     uint64_t i;
@@ -15623,14 +15646,14 @@ static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
                                                      specdec__gguf_tensor *out)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
         const size_t record = c.at;
 
-        if (specdec__bytes_are(specdec__gguf_skip(gguf, &c, 1), name)) {
+        if (specdec__bytes_are(specdec__gguf_skip_record(gguf, &c, 1), name)) {
             c.at = record;
             specdec__gguf_read_tensor(gguf, &c, out);
             return 1;
@@ -17501,11 +17524,11 @@ static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
 /* The known name that is nearest to this one, if at most a third of it differs; "": none is near. */
 static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
 {
-    size_t i, least = specdec__name_far(name);
+    size_t i, least = specdec__name_max_distance(name);
     const char *nearest = "";
 
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        specdec__name_near(name, specdec__vocab_words_known[i].name, &least, &nearest);
+        specdec__name_keep_nearest(name, specdec__vocab_words_known[i].name, &least, &nearest);
     return nearest;
 }
 
@@ -17711,7 +17734,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
 /* The token with this id, by a walk over the texts before it: before there are indexes. */
 static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
 
     while (id--)
         specdec__cursor_string(&c);
@@ -17862,8 +17885,8 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     uint32_t i;
 
     result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC_GGUF_F32, &source->scores, error);
-    if (!result && !(specdec__gguf_find(gguf, "tokenizer.ggml.token_type", &source->types) && source->types.is_array &&
-                     source->types.type == SPECDEC_GGUF_U32))
+    if (!result && !(specdec__gguf_find_value(gguf, "tokenizer.ggml.token_type", &source->types) &&
+                     source->types.is_array && source->types.type == SPECDEC_GGUF_U32))
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC_GGUF_I32, &source->types, error);
     if (!result)
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &source->merges, error);
@@ -17921,7 +17944,7 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
    depend on. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
@@ -17929,7 +17952,7 @@ static void specdec__vocab_survey(specdec__vocab *v)
 
         v->has |= row ? row->has : 0;
     }
-    c = specdec__cursor_over(v->texts, v->texts_size);
+    c = specdec__cursor_at_start(v->texts, v->texts_size);
     v->cuts_at_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
@@ -17976,7 +17999,7 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
    hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
     memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
@@ -18056,7 +18079,7 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
    wins. Returns 0 when hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
+    specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
     uint32_t rank;
 
     for (rank = 0; rank < v->merge_count; rank++) {
@@ -25926,7 +25949,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
 /* The first token of a format that a vocabulary, which may not be indexed yet, has not; NULL: it has them all. */
 static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     int missing = 0, i;
     uint32_t id;
 
@@ -27007,7 +27030,7 @@ static int specdec__conversation_names(specdec__bytes text, const char *mark)
 /* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
 static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     size_t k;
     uint32_t id;
 
@@ -34604,105 +34627,115 @@ static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, cons
 }
 
 /* =====================================================================================================================
- * >>model/mixing: the kinds of recurrent layers as rows of a table, and the sizes of a model's.
+ * >>model/mixing: the kinds of recurrent layers as rows of a table, and the sizes of a model's recurrent layers.
  *
- * A recurrent layer keeps a state in place of keys: the last inputs of a short causal convolution, and, for each of its
- * heads, a matrix (rows, values), which every token changes by one update. All recurrent layers of a model are of one
- * kind. What its matrices make of a token is a row: gates of the output first, then the inputs, by which alone the
- * state changes: channels of the convolution, then a few numbers for each head.
+ * A recurrent layer has a state instead of keys and values: a window of the last inputs of a short causal convolution,
+ * and for each of its heads a matrix (rows, values), which every token updates once. All recurrent layers of a model
+ * are of one kind. The layer's input matrices project a token to a row: first gates of the output, then the inputs of
+ * the state, which are the channels of the convolution and one or two numbers for each head (decay, rate).
  * ================================================================================================================== */
 
-#define SPECDEC__MOST_TAPS 16 /* of a convolution */
+#define SPECDEC__MOST_TAPS 16 /* taps of a convolution, at most */
 
 enum {
-    SPECDEC__NO_STATE,
-    SPECDEC__SHORT,  /* a convolution between two gates, and nothing else: LFM2 (Liquid AI 2025) */
+    SPECDEC__NO_STATE, /* no recurrent layers */
+    SPECDEC__SHORT,  /* a convolution between two gates, without heads: LFM2 (Liquid AI 2025) */
     SPECDEC__DELTA,  /* the gated delta rule: Yang et al. 2024, arXiv 2412.06464 */
-    SPECDEC__MAMBA2, /* Dao and Gu 2024, arXiv 2405.21060 */
+    SPECDEC__MAMBA2, /* Mamba-2: Dao and Gu 2024, arXiv 2405.21060 */
     SPECDEC__MIXINGS
 };
 
+/* What differs between the kinds of recurrent layers. */
 typedef struct specdec__mixing_kind {
-    const char *name;
-    int corrects; /* the update is one by a delta rule */
-    int silu;     /* behind the convolution */
+    const char *name; /* the name of the kind */
+    int delta_rule;   /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
+    int silu;         /* 1: SiLU is applied to the output of the convolution */
 } specdec__mixing_kind;
 
 static const specdec__mixing_kind specdec__mixing_kinds[SPECDEC__MIXINGS] = {
     {"none", 0, 0}, {"short convolution", 0, 0}, {"gated delta rule", 1, 1}, {"Mamba-2", 0, 1}};
 
-/* Sizes of the recurrent layers of a model, in floats. */
+/* Sizes of the recurrent layers of a model, in floats. Queries, keys and values are parts of the convolution's
+   output. */
 typedef struct specdec__mixing {
-    int kind;
-    int layers;               /* of the model that is here */
+    int kind;                 /* SPECDEC__SHORT, ...; SPECDEC__NO_STATE: there are none */
+    int layers;               /* recurrent layers on this rank */
     int taps, channels;       /* of the convolution */
-    int heads, rows, values;  /* of matrices; heads 0: there are none */
-    int groups;               /* heads that keys and queries are made for: several heads share one, */
-    int cycles;               /* those whose numbers are equal modulo groups; else those side by side */
-    int paired;               /* one matrix makes both numbers of a head, group by group: first one of all its heads */
-    int query, key, value;    /* where they begin among the channels */
-    int inner;                /* of what the last matrix reads */
-    int row;                  /* of what the first matrices make, */
-    int inputs, kept;         /* of which [inputs, inputs + kept) changes the state */
+    int heads, rows, values;  /* heads, and the size (rows, values) of the matrix of each; heads 0: none */
+    int groups;               /* number of different keys and queries; heads / groups heads share each */
+    int keys_by_modulo;       /* 1: heads with equal index modulo `groups` share a key; 0: adjacent heads do */
+    int beta_alpha_joined;    /* 1: one tensor (ssm_ba) gives both numbers of each head: for each group first those for
+                                 the rate, then those for the decay */
+    int query_channel, key_channel, value_channel; /* first channel of the queries, of the keys, of the values */
+    int output_width;         /* width of the layer's output, before its output matrix */
+    int input_width;          /* width of the row that the input matrices give for a token */
+    int first_kept, kept;     /* the inputs of the state are [inputs, inputs + kept) of this row */
 } specdec__mixing;
 
-/* Whether a model has recurrent layers, here or in another part of it. */
-SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+/* Whether a model has recurrent layers, on this rank or another one. */
+SPECDEC__INLINE int specdec__mixing_exists(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
 
-/* Floats of the matrix of a head. */
-SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
+/* Returns the floats of the state matrix of one head. */
+SPECDEC__INLINE size_t specdec__mixing_head_floats(const specdec__mixing *m)
+{
+    return (size_t)m->rows * (size_t)m->values;
+}
 
-/* Floats of the last taps - 1 inputs of the convolution's channels, which the next token's convolution needs. */
-SPECDEC__INLINE size_t specdec__mixing_window(const specdec__mixing *m)
+/* Returns the floats of a convolution's window: the last taps - 1 inputs of all channels. */
+SPECDEC__INLINE size_t specdec__mixing_window_floats(const specdec__mixing *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
 }
 
 /* =====================================================================================================================
- * >>model/model: architectures as rows of a table; what a prepared model holds.
+ * >>model/model: the table of architectures, one row of traits each; the tensors, sizes and facts that a model holds.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_DIMENSION (1 << 20) /* of embedding, feed-forward and head counts times sizes */
-#define SPECDEC__MAX_EXPERTS 1024        /* feed-forward networks of a layer, */
-#define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits, and how many groups they make */
+#define SPECDEC__MAX_DIMENSION (1 << 20) /* of an embedding, a feed-forward network, or all heads of a layer together */
+#define SPECDEC__MAX_EXPERTS 1024        /* experts of a layer, at most */
+#define SPECDEC__MAX_CHOSEN 64           /* experts that a token visits, and groups of experts, at most */
 
-/* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
-/* How far the lower plane of a matrix moves the products of its rows, at most: see >>forward/screen. */
+/* Upper bounds of what the lower plane of a matrix contributes to the products of its rows: see >>forward/screen. */
 typedef struct specdec__row_bounds {
-    uint16_t *norm;       /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16 */
-    unsigned char *part;  /* (columns): the part of a bound that each belongs to */
-    float most[4];        /* the largest bound of each part */
+    uint16_t *norm;       /* (SPECDEC__PLANE_PARTS, rows padded to 16) bfloat16: a bound for each part of the columns
+                             and each row */
+    unsigned char *part_of_column; /* (columns) the part that each column belongs to */
+    float largest[4];     /* the largest bound of any row, for each part */
 } specdec__row_bounds;
 
+/* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
 typedef struct specdec__matrix {
-    const specdec__quant_type *type;
-    int rows, columns;
-    const unsigned char *file;  /* (row, block): as it lies in the file */
-    const unsigned char *tiles; /* (row/16, block, ...) repacked; NULL: taken from the file tile by tile */
-    size_t row_bytes;
-    int run, apart;             /* of experts that share a tensor with others: so many tiles lie side by side in the
-                                   file, and runs begin so many tiles apart; 0: all lie side by side */
-    const unsigned char *scales; /* F32 in the file, one for scale_tiles tiles (0: for all), by which products are
-                                    multiplied; NULL: none */
-    int scale_tiles;
-    const specdec__row_bounds *bounds; /* tiles are planes; NULL: they are tiles */
+    const specdec__quant_type *type; /* how weights are quantised */
+    int rows, columns;          /* size of the matrix */
+    const unsigned char *file;  /* (rows, row_bytes) its rows, as they lie in the file */
+    const unsigned char *tiles; /* (rows / 16, 16 * row_bytes) repacked into tiles; NULL: tiles are made from the file
+                                   in each step */
+    size_t row_bytes;           /* bytes of a row in the file */
+    int run_tiles, run_stride;  /* where one tensor holds two matrices of every expert: tiles of one matrix that are
+                                   contiguous in the file, and tiles from the first of them to those of the next expert;
+                                   0: all tiles are contiguous */
+    const unsigned char *scales; /* (F32) factors of products, from a tensor "X.scale"; NULL: none */
+    int scale_tiles;            /* tiles that share a factor; 0: all tiles do */
+    const specdec__row_bounds *bounds; /* not NULL: `tiles` holds planes, and these are the bounds of its rows */
 } specdec__matrix;
 
+/* The matrices of a layer, as in specdec__matrix_table. */
 enum {
     SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN,
     SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
     SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
     SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
-    SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of streams: see specdec__streams */
-    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of blocks: see specdec__block */
+    SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of specdec__streams */
+    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of specdec__block_model */
     SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
-    /* of recurrent layers */
+    /* of recurrent layers: */
     SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
-    SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BOTH,
+    SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BETA_ALPHA,
     SPECDEC__MATRICES
 };
+/* The vectors of a layer, as in specdec__vector_table: weights of norms, biases, and small matrices. */
 enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
@@ -34710,235 +34743,264 @@ enum {
     SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS,
     SPECDEC__ROUTER_BIAS, SPECDEC__CHOICE_BIAS, SPECDEC__EXPERT_GATE_BIAS, SPECDEC__EXPERT_UP_BIAS,
     SPECDEC__EXPERT_DOWN_BIAS,
-    SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* only names */
+    SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* other tensor names of FFN_NORM */
     SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
-    SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS, /* of both: see
-                                                                                                  SPECDEC__BOTH */
+    /* with the trait DENSE_BESIDE_EXPERTS: */
+    SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS,
     SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
-    SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of streams; weights of */
-    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of blocks, (2, taps, embedding) */
-    SPECDEC__LAUREL_NORM, /* predictions are (streams, streams, streams), of corrections (streams, streams) */
-    /* of recurrent layers; taps are (taps, channels) */
+    SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of specdec__streams */
+    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of specdec__block_model: (2, taps, embedding) */
+    SPECDEC__LAUREL_NORM, /* PREDICTIONS: (streams, streams, streams), CORRECTIONS: (streams, streams) */
+    /* of recurrent layers; taps are (taps, channels): */
     SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
     SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
 };
-enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
-enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
+/* Spans: a layer attends to all keys, or to a sliding window of the last keys. */
+enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS };
+/* RoPEs of a model: of its regular layers, of its alternate layers, and of the regular ones in long contexts. */
+enum { SPECDEC__ROPE, SPECDEC__ROPE_ALTERNATE, SPECDEC__ROPE_LONG, SPECDEC__ROPES };
+/* Facts of a model: factors, and soft caps, of which 0 is none; keys are in specdec__fact_table. */
 enum {
     SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_SCALE,
-    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* all are factors, but for caps, of which 0 is none */
+    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS
 };
 
-enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT }; /* places of the matrices, and of the vectors, of heads */
+/* The matrices, and the vectors, of a head that drafts (specdec__heads_kind), as indices into those of a layer. */
+enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT };
 enum { SPECDEC__HEAD_NORM, SPECDEC__HEAD_BIAS };
 
-/* Sizes that may differ from layer to layer. */
+/* The sizes of a layer, which may differ from layer to layer. */
 typedef struct specdec__shape {
-    int heads, kv_heads;    /* kv heads 0: the layer has no attention */
-    int key_dim, value_dim; /* of a head: of its queries and keys; of its values */
-    int rope_dim;           /* dimensions of a query or key that are rotated: the first ones */
+    int heads, kv_heads;    /* query heads, kv heads; kv heads 0: the layer has no attention */
+    int key_dim, value_dim; /* of one head: size of a query and a key; size of a value */
+    int rope_dim;           /* how many dimensions of a query or key RoPE rotates: the first ones */
     int feed_forward;       /* width of the network that every token goes through; 0: there is none */
-    int experts;            /* networks of which a token goes through a few; 0: there are none */
-    int shared;             /* the network for every token is called a shared expert */
-    int keys_of;            /* number of an earlier layer whose keys and values it reads (where all read those of
-                               another model: 0); -1: it has its own */
+    int experts;            /* experts of the layer; 0: no mixture of experts */
+    int shared;             /* 1: the network that every token goes through is the shared expert of a mixture */
+    int key_layer;          /* an earlier layer whose keys and values this one reads (0 in a model that reads another
+                               model's); -1: it has its own */
     int span;               /* SPECDEC__WHOLE or SPECDEC__WINDOW */
-    int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
-    int recurrent;          /* the layer has a state: alone, or beside attention */
+    int rope;               /* SPECDEC__ROPE or SPECDEC__ROPE_ALTERNATE */
+    int recurrent;          /* 1: the layer has a recurrent state, without or beside attention */
 } specdec__shape;
 
+/* A layer: its sizes and tensors. */
 typedef struct specdec__layer {
-    specdec__shape shape;
-    int index;                             /* of the layers that are here, from 0 on */
-    int state;                             /* of the recurrent ones that are here, from 0 on; -1: it has no state */
-    float query_scale;                     /* what queries are multiplied by */
-    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
-    specdec__matrix matrix[SPECDEC__MATRICES];
-    float activation[4];                   /* the shape of xIELU, where that is the activation: see >>kernel/kernel */
-    float sparsity;                        /* gates count by what they exceed their mean + so many standard deviations
-                                              by; 0: by themselves */
-    specdec__matrix table;                 /* of a head: a row for each token, looked up */
+    specdec__shape shape;                  /* sizes of the layer */
+    int index;                             /* number among the layers on this rank */
+    int state;                             /* number among the recurrent layers on this rank; -1: the layer is not
+                                              recurrent */
+    float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
+    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
+    specdec__matrix matrix[SPECDEC__MATRICES]; /* weight matrices, by SPECDEC__Q, ...; without rows: the layer has
+                                                  none */
+    float activation[4];                   /* parameters of xIELU, if that is the activation: see >>kernel/kernel */
+    float sparsity;                        /* a gate counts as its excess over the gates' mean + this * standard
+                                              deviation (Gemma 3n); 0: gates are not sparse */
+    specdec__matrix token_table;           /* of a head that drafts: a row for each token, looked up */
 } specdec__layer;
 
-/* What differs between architectures: traits, each with a number. A trait that a row does not name is 0, or what
-   specdec__traits_usual says. Some architectures have layers of a second kind, "the others": layer i is one of them if
-   bit i % PERIOD of OTHERS is set. */
+/* Traits: properties in which architectures differ, each with a number. A trait that a row of the table does not name
+   is 0, or what specdec__default_traits says. Some architectures have regular and alternate layers: layer i is an
+   alternate one if bit i % PERIOD of ALTERNATES is set. Alternate layers may have a sliding window, or another RoPE. */
 enum {
-    SPECDEC__NO_TRAIT,       /* ends a row */
-    SPECDEC__NEOX,           /* RoPE turns pairs (i, i + dim/2), as in most models; otherwise (2i, 2i + 1), for which
-                                converters have reordered Llama's rows of queries and keys */
-    SPECDEC__ACTIVATION,     /* SPECDEC__SILU or another one */
-    SPECDEC__UNGATED,        /* feed-forward networks have no gate: down(activation(up)) */
-    SPECDEC__NEEDS,          /* bits of the optional vectors that must be there */
-    SPECDEC__LACKS,          /* bits of the vectors that this one never has, though others always, or sometimes */
-    SPECDEC__FFN_NORM_AS,    /* the vector whose name SPECDEC__FFN_NORM has in its files; 0: its own */
-    SPECDEC__LAYER_NORM,     /* norms of x take its mean away (attention.layer_norm_epsilon) */
-    SPECDEC__PARALLEL,       /* attention and feed-forward read the same norm of the same x */
-    SPECDEC__NORM_TURNED,    /* norms of queries and keys, if there are any, are of what RoPE has turned */
-    SPECDEC__JOINT_NORMS,    /* norms of queries and keys, if there are any, are of all heads of a row together */
-    SPECDEC__PERIOD,
-    SPECDEC__OTHERS,
-    SPECDEC__WINDOW_KEYS,    /* keys that the others see if the file does not say; -1: all in any case */
-    SPECDEC__REST_TURNS,     /* OTHER_BASE is said of the rest, where the others have windows, not of the others */
-    SPECDEC__OTHER_BASE,     /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
-                                rest, < 0: they do not rotate */
-    SPECDEC__ROOT_EMBEDDING, /* embeddings are scaled by the root of their size */
-    SPECDEC__WIDE_QUERIES,   /* with so many layers, queries are scaled by the root of embedding / heads, not of a
-                                head */
-    SPECDEC__CAP_SCORES,     /* soft cap of attention scores if the file does not say */
-    SPECDEC__CAP_LOGITS,     /* soft cap of logits if the file does not say */
-    SPECDEC__LOGITS_TIMES,   /* logits are multiplied by logit_scale; otherwise divided */
-    SPECDEC__MUST_SAY,       /* bits of the facts that its files must give */
-    SPECDEC__ROPE_BASE,      /* of RoPE, if the file does not say; 0: files must say it */
-    SPECDEC__SPLIT_TURNS,    /* YaRN's bounds are not rounded to whole dimensions */
-    SPECDEC__ROPE_ALSO,      /* what else its files may say of RoPE: see below */
-    SPECDEC__EXPERT_SHARES,  /* whether its files may have, instead of one feed-forward network, several, of which a few
-                                are chosen for a token, and how their outputs are weighted: see below */
-    SPECDEC__SHARED_GATE,    /* the shared expert, as wide as a layer without experts if files do not say, is multiplied
-                                by the sigmoid of what a router of its own says */
-    SPECDEC__BOTH,           /* layers with experts have a network as others, too, and norms before and after each:
-                                x += norm(norm(network(norm x)) + norm(experts(norm x))); routers read a norm of x, of
-                                weight ffn_gate_inp.scale / root(embedding) */
-    SPECDEC__SHARED_EACH,    /* expert_shared_feed_forward_length is the width of one of expert_shared_count */
-    SPECDEC__QUERY_GATES,    /* each head has, behind the rows of its query, as many of a gate (in attn_q and its bias):
-                                what the head attends to is multiplied by sigmoid(gate) */
-    SPECDEC__MIXING,         /* the kind of its recurrent layers: SPECDEC__SHORT or another one; 0: it has none */
-    SPECDEC__RECURS,         /* which layers are recurrent: see below */
-    SPECDEC__CYCLES,         /* heads of recurrent layers that share a key are those equal modulo the number of keys */
-    SPECDEC__EMBEDDING_NORM, /* the last norm is named token_embd_norm */
-    SPECDEC__UNSCALED,       /* queries are not scaled, if the file does not say attention.scale */
-    SPECDEC__NORMED_VALUES,  /* values go through a norm of each head, without a weight; a layer without attn_v has its
-                                keys, as they are before norm and rotation, for values */
-    SPECDEC__SHARES_KEYS,    /* the last attention.shared_kv_layers layers read the keys of the last layer before these
-                                that sees as many */
-    SPECDEC__LAYER_INPUTS,   /* each token has an embedding for each layer, too, if embedding_length_per_layer_input is
-                                not 0: see specdec__inputs */
-    SPECDEC__LATENT,         /* its attention is latent: see specdec__latent */
-    SPECDEC__ALTUP,          /* how many residual streams it has, if the file does not say: see specdec__streams */
-    SPECDEC__LAUREL,         /* rank of the product of matrices beside attention: see specdec__streams */
-    SPECDEC__SPARSE,         /* in so many first layers gates are sparse, if the file does not say: see sparsity */
-    SPECDEC__SCALES_OUTPUT,  /* a layer may end in a factor of its own, layer_output_scale */
-    SPECDEC__GAPS,           /* lists in its files may have a 0 for a layer without attention, or without a
-                                feed-forward network */
-    SPECDEC__READS_STATES,   /* it reads hidden states of another model, and can only draft: see below */
-    SPECDEC__SIGHT,          /* which keys a node sees: see below */
+    SPECDEC__NO_TRAIT,       /* ends a row of the table */
+    SPECDEC__NEOX,           /* 1: RoPE rotates pairs (i, i + dim/2); 0: pairs (2i, 2i + 1), for which converters have
+                                reordered Llama's rows of queries and keys */
+    SPECDEC__ACTIVATION,     /* the activation: SPECDEC__SILU, SPECDEC__GELU, ... */
+    SPECDEC__UNGATED,        /* 1: feed-forward networks have no gate: down(activation(up x)) */
+    SPECDEC__NEEDS,          /* bits of optional vectors that files must have */
+    SPECDEC__LACKS,          /* bits of vectors that files never have, though other architectures do */
+    SPECDEC__FFN_NORM_AS,    /* the vector whose tensor name SPECDEC__FFN_NORM has in files; 0: its own name */
+    SPECDEC__LAYER_NORM,     /* 1: norms are LayerNorms, which subtract the mean; 0: RMS norms */
+    SPECDEC__PARALLEL,       /* 1: attention and feed-forward network read the same norm of the same x */
+    SPECDEC__NORM_AFTER_ROPE, /* 1: norms of queries and keys come after RoPE */
+    SPECDEC__JOINT_NORMS,    /* 1: norms of queries and keys are over all heads of a row together */
+    SPECDEC__PERIOD,         /* layers after which the pattern of alternate layers repeats */
+    SPECDEC__ALTERNATES,     /* bits of the alternate layers in a period */
+    SPECDEC__WINDOW_KEYS,    /* window of alternate layers in keys, if the file has no key for it; -1: they have none in
+                                any case */
+    SPECDEC__BASE_OF_REGULAR, /* 1: ALTERNATE_BASE is about the regular layers instead, where alternate layers have
+                                windows */
+    SPECDEC__ALTERNATE_BASE, /* RoPE base of alternate layers, if the file has no key for it; 1: that of regular layers
+                                without scaling; 0: the same RoPE; < 0: no RoPE */
+    SPECDEC__ROOT_EMBEDDING, /* 1: embeddings are multiplied by the root of their width */
+    SPECDEC__WIDE_QUERIES,   /* in models of this many layers, queries are divided by root(embedding / heads) instead of
+                                root(key_dim) */
+    SPECDEC__CAP_SCORES,     /* soft cap of attention scores, if the file has no key for it */
+    SPECDEC__CAP_LOGITS,     /* soft cap of logits, if the file has no key for it */
+    SPECDEC__LOGITS_TIMES,   /* 1: logits are multiplied by the key logit_scale; 0: divided */
+    SPECDEC__REQUIRED_FACTS, /* bits of facts for which files must have a key */
+    SPECDEC__ROPE_BASE,      /* RoPE base if the file has no key for it; 0: it must have one */
+    SPECDEC__YARN_UNROUNDED, /* 1: YaRN's bounds are not rounded to whole dimensions */
+    SPECDEC__ROPE_VARIANT,   /* what is special about RoPE: SPECDEC__ROPE_OPTIONAL, ... */
+    SPECDEC__EXPERT_SHARES,  /* how outputs of experts are weighted: SPECDEC__NORMED, ...; 0: the architecture has no
+                                experts */
+    SPECDEC__SHARED_GATE,    /* 1: the shared expert's output is multiplied by the sigmoid of a router of its own;
+                                without a key for its width, the expert is as wide as a dense layer */
+    SPECDEC__DENSE_BESIDE_EXPERTS, /* 1: layers with experts have a dense network, too: x += norm(norm(network(norm x))
+                                      + norm(experts(norm x))); routers read a norm of x with weights ffn_gate_inp.scale
+                                      / root(embedding) */
+    SPECDEC__SHARED_EACH,    /* 1: expert_shared_feed_forward_length is the width of one of expert_shared_count shared
+                                experts */
+    SPECDEC__QUERY_GATES,    /* 1: attn_q has rows of a gate behind the query of each head; the head's output is
+                                multiplied by sigmoid(gate) */
+    SPECDEC__MIXING,         /* the kind of recurrent layers: SPECDEC__SHORT, ...; 0: the architecture has none */
+    SPECDEC__RECURS,         /* which layers are recurrent: SPECDEC__RECURS_WITHOUT_ATTENTION, ... */
+    SPECDEC__KEYS_BY_MODULO, /* 1: heads of recurrent layers with equal index modulo the number of keys share a key; 0:
+                                adjacent heads do */
+    SPECDEC__EMBEDDING_NORM, /* 1: the tensor of the final norm is named token_embd_norm */
+    SPECDEC__UNSCALED,       /* 1: queries are not scaled if the file lacks the key attention.scale */
+    SPECDEC__NORMED_VALUES,  /* 1: values are normalised for each head, without weights; a layer without attn_v takes
+                                its keys before norm and RoPE as values */
+    SPECDEC__SHARES_KEYS,    /* 1: the last attention.shared_kv_layers layers read the keys of the last earlier layer
+                                with the same span */
+    SPECDEC__LAYER_INPUTS,   /* 1: tokens have an embedding for each layer if embedding_length_per_layer_input is not 0:
+                                see specdec__inputs */
+    SPECDEC__LATENT,         /* 1: attention is latent (MLA): see specdec__latent */
+    SPECDEC__ALTUP,          /* number of residual streams, if the file has no key for it; 0: one: see
+                                specdec__streams */
+    SPECDEC__LAUREL,         /* rank of the two matrices of LAuReL; 0: the architecture has none: see
+                                specdec__streams */
+    SPECDEC__SPARSE,         /* how many first layers have sparse gates, if the file has no key for it: see
+                                specdec__layer.sparsity */
+    SPECDEC__SCALES_OUTPUT,  /* 1: layers may end in a factor of their own, layer_output_scale */
+    SPECDEC__ZERO_SIZES,     /* 1: lists of sizes may have a 0 for a layer without attention or without a feed-forward
+                                network */
+    SPECDEC__READS_STATES,   /* how it reads hidden states of another model, as a draft model:
+                                SPECDEC__BESIDE_EMBEDDINGS, ...; 0: it does not */
+    SPECDEC__VISIBLE_KEYS,   /* which keys a node attends to: SPECDEC__SEES_ANCESTORS, ... */
     SPECDEC__TRAITS
 };
 
+/* One trait of an architecture and its value. */
 typedef struct specdec__trait {
-    unsigned char trait;
-    int value;
+    unsigned char trait; /* SPECDEC__NEOX, ... */
+    int value;           /* the trait's value */
 } specdec__trait;
 
-static const specdec__trait specdec__traits_usual[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
+/* Values of traits that a row of the table does not name; all other traits are 0. */
+static const specdec__trait specdec__default_traits[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
 
-#define SPECDEC__MOST_TRAITS 18 /* that a row names, and the end */
+#define SPECDEC__MOST_TRAITS 18 /* traits in a row of the table at most, the end included */
 
+/* A row of the table of architectures. */
 typedef struct specdec__architecture {
-    const char *name;
-    specdec__trait traits[SPECDEC__MOST_TRAITS];
+    const char *name;                            /* general.architecture in files */
+    specdec__trait traits[SPECDEC__MOST_TRAITS]; /* ends with SPECDEC__NO_TRAIT */
 } specdec__architecture;
 
-/* That it is not done, if it is not finetuned; that it is never done; that queries grow behind the original context;
-   that YaRN makes scores larger by yarn_log_multiplier, not by cosine and sine. */
-enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__RESTS, SPECDEC__TEMPERED, SPECDEC__SHARPENED };
+/* RoPE's variants (the trait ROPE_VARIANT): none; no RoPE if rope.scaling.finetuned is 0; never any RoPE; queries grow
+   behind the original context; YaRN with yarn_log_multiplier scales scores, instead of cosine and sine. */
+enum {
+    SPECDEC__ROPE_USUAL, SPECDEC__ROPE_OPTIONAL, SPECDEC__ROPE_NEVER, SPECDEC__ROPE_QUERIES_GROW,
+    SPECDEC__ROPE_SCORES_SCALED
+};
 
-/* Its one layer reads what comes of states next to embeddings (EAGLE-3); what comes of a state and the other model's
-   embedding is the residual stream (assistants); what comes of states is the keys of a text, which layers read that run
-   on embeddings (block drafters). */
+/* How a draft model reads hidden states of the target (the trait READS_STATES): not at all; its one layer reads the
+   projected states beside embeddings (EAGLE-3); a projection of a state and the target's embedding is its residual
+   stream (assistants); keys and values of its layers are projected from states (block drafters). */
 enum { SPECDEC__NO_STATES, SPECDEC__BESIDE_EMBEDDINGS, SPECDEC__AS_STREAM, SPECDEC__AS_KEYS };
 
-/* Those of its view, its ancestors and its own; those of its view alone, which is another model's: it has none; those
-   of its view and of all nodes of the step, which are a block. */
-enum { SPECDEC__SEES_ANCESTORS, SPECDEC__SEES_TEXT, SPECDEC__SEES_BLOCK };
+/* Which keys a node attends to (the trait VISIBLE_KEYS): those of its view, of its ancestors and its own; those of its
+   view alone, which belong to the target; those of its view and of all nodes of the step, which are a block. */
+enum { SPECDEC__SEES_ANCESTORS, SPECDEC__SEES_VIEW, SPECDEC__SEES_BLOCK };
 
-/* Layers without attention; without attention and feed-forward network; all, beside attention; all but the last of
-   every full_attention_interval, or as attention.recurrent_layers says. */
-enum { SPECDEC__BARE, SPECDEC__BLANK, SPECDEC__BESIDE, SPECDEC__BETWEEN };
+/* Which layers are recurrent (the trait RECURS): layers without attention; layers without attention and feed-forward
+   network; all layers, beside their attention; layers listed in attention.recurrent_layers, or all but the last of
+   every full_attention_interval. */
+enum {
+    SPECDEC__RECURS_WITHOUT_ATTENTION, SPECDEC__RECURS_ALONE, SPECDEC__RECURS_BESIDE_ATTENTION,
+    SPECDEC__RECURS_AS_LISTED
+};
 
-/* The shares of a token's experts are their values in a softmax over all experts, or, with SIGMOID, sigmoids of what
-   the router says; NORMED: divided by their sum. Files may say otherwise. */
+/* How the outputs of a token's experts are weighted (the trait EXPERT_SHARES), unless the file has keys for it: DENSE:
+   there are no experts; RAW: by the softmax over all experts; NORMED: divided by the sum of the chosen experts'
+   weights; with SIGMOID, sigmoids take the place of the softmax. */
 enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW, SPECDEC__SIGMOID = 4 };
 
 #define SPECDEC__BIT(i) (1u << (i))
 #define SPECDEC__HAS_BIT(bits, i) ((i) < 32 && (unsigned)(bits) >> (i) & 1)
+/* Sets of vectors and of facts, as bits, for rows of the table. */
 #define SPECDEC__QKV_BIAS \
     (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
 #define SPECDEC__EXPERT_BIAS \
     (SPECDEC__BIT(SPECDEC__ROUTER_BIAS) | SPECDEC__BIT(SPECDEC__EXPERT_GATE_BIAS) | \
      SPECDEC__BIT(SPECDEC__EXPERT_UP_BIAS) | SPECDEC__BIT(SPECDEC__EXPERT_DOWN_BIAS))
 #define SPECDEC__QK_NORM (SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM))
-#define SPECDEC__BEFORE (SPECDEC__BIT(SPECDEC__ATTENTION_NORM) | SPECDEC__BIT(SPECDEC__FFN_NORM))
-#define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
-#define SPECDEC__SCALES \
+#define SPECDEC__PRE_NORMS (SPECDEC__BIT(SPECDEC__ATTENTION_NORM) | SPECDEC__BIT(SPECDEC__FFN_NORM))
+#define SPECDEC__POST_NORMS (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
+#define SPECDEC__ALL_SCALES \
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
      SPECDEC__BIT(SPECDEC__LOGIT_SCALE))
 
+/* The table of architectures. Those that read hidden states (eagle3 and later ones) come last. */
 static const specdec__architecture specdec__architectures[] = {
     {"llama", {{SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
     {"qwen3", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"gemma", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__ROOT_EMBEDDING, 1},
                {SPECDEC__ROPE_BASE, 10000}}},
-    {"gemma2", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__NEEDS, SPECDEC__AFTER},
-                {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 4096}, {SPECDEC__ROOT_EMBEDDING, 1},
-                {SPECDEC__WIDE_QUERIES, 46}, {SPECDEC__CAP_SCORES, 50}, {SPECDEC__CAP_LOGITS, 30},
-                {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma2", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS},
+                {SPECDEC__PERIOD, 2}, {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 4096},
+                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__WIDE_QUERIES, 46}, {SPECDEC__CAP_SCORES, 50},
+                {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__ROPE_BASE, 10000}}},
     {"gemma3", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
-                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
-                {SPECDEC__WIDE_QUERIES, 62}}},
+                {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
+                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__WIDE_QUERIES, 62}}},
     {"gemma4", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6}, {SPECDEC__OTHERS, 31},
-                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
-                {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
-                {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
-                {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__BOTH, 1}}},
+                {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
+                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1},
+                {SPECDEC__SHARES_KEYS, 1}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
+                {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__DENSE_BESIDE_EXPERTS, 1}}},
     {"gemma3n", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                 {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 5}, {SPECDEC__OTHERS, 15},
-                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000}, {SPECDEC__ROOT_EMBEDDING, 1},
-                 {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1}, {SPECDEC__SHARES_KEYS, 1},
-                 {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__ALTUP, 4}, {SPECDEC__LAUREL, 64},
-                 {SPECDEC__SPARSE, 10}}},
-    {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__OTHERS, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
-    {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_ALSO, SPECDEC__SHARPENED}, {SPECDEC__ROPE_BASE, 10000},
-                   {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
-    {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 8}, {SPECDEC__OTHER_BASE, -1}}},
-    {"granite", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
-                 {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}}},
-    {"granitemoe", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
-                    {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+                 {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 5},
+                 {SPECDEC__ALTERNATES, 15}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
+                 {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1},
+                 {SPECDEC__SHARES_KEYS, 1}, {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__ALTUP, 4},
+                 {SPECDEC__LAUREL, 64}, {SPECDEC__SPARSE, 10}}},
+    {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30},
+              {SPECDEC__ROPE_BASE, 10000}}},
+    {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_SCORES_SCALED},
+                   {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
+    {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 8}, {SPECDEC__ALTERNATE_BASE, -1}}},
+    {"granite", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                 {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}}},
+    {"granitemoe", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                    {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
                     {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"olmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__JOINT_NORMS, 1},
                {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
-    {"mistral3", {{SPECDEC__ROPE_ALSO, SPECDEC__TEMPERED}}},
+    {"mistral3", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_QUERIES_GROW}}},
     {"ernie4_5", {{0, 0}}},
-    {"minicpm", {{SPECDEC__MUST_SAY, SPECDEC__SCALES}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"minicpm", {{SPECDEC__REQUIRED_FACTS, SPECDEC__ALL_SCALES}, {SPECDEC__ROPE_BASE, 10000}}},
     {"internlm2", {{0, 0}}},
     {"qwen2vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
     {"qwen3vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
-    {"glm4", {{SPECDEC__NEEDS, SPECDEC__AFTER}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"glm4", {{SPECDEC__NEEDS, SPECDEC__POST_NORMS}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
-    {"lfm2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__GAPS, 1},
+    {"lfm2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ZERO_SIZES, 1},
               {SPECDEC__MIXING, SPECDEC__SHORT}, {SPECDEC__EMBEDDING_NORM, 1}}},
-    {"granitehybrid", {{SPECDEC__MUST_SAY, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
-                       {SPECDEC__ROPE_ALSO, SPECDEC__MAY_REST}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
-                       {SPECDEC__GAPS, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}}},
-    {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
-                 {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7},
-                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, -1}, {SPECDEC__REST_TURNS, 1}}},
-    {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM},
-               {SPECDEC__LACKS, SPECDEC__BEFORE}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
-               {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 1}}},
+    {"granitehybrid", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                       {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                       {SPECDEC__ZERO_SIZES, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}}},
+    {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+                 {SPECDEC__LACKS, SPECDEC__PRE_NORMS}, {SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 7},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, -1}, {SPECDEC__BASE_OF_REGULAR, 1}}},
+    {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+               {SPECDEC__LACKS, SPECDEC__PRE_NORMS}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
+               {SPECDEC__ALTERNATES, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 1}}},
     {"cohere2", {{SPECDEC__LAYER_NORM, 1}, {SPECDEC__PARALLEL, 1}, {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__FFN_NORM)},
-                 {SPECDEC__PERIOD, 4}, {SPECDEC__OTHERS, 7}, {SPECDEC__WINDOW_KEYS, 4096}, {SPECDEC__OTHER_BASE, -1},
-                 {SPECDEC__REST_TURNS, 1}, {SPECDEC__LOGITS_TIMES, 1}}},
+                 {SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 7}, {SPECDEC__WINDOW_KEYS, 4096},
+                 {SPECDEC__ALTERNATE_BASE, -1}, {SPECDEC__BASE_OF_REGULAR, 1}, {SPECDEC__LOGITS_TIMES, 1}}},
     {"seed_oss", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
-    {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_TURNED, 1}}},
+    {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_AFTER_ROPE, 1}}},
     {"qwen2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW},
                   {SPECDEC__SHARED_GATE, 1}}},
     {"ernie4_5-moe", {{SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
@@ -34950,56 +35012,58 @@ static const specdec__architecture specdec__architectures[] = {
     {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED},
                  {SPECDEC__NEEDS, SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) |
                                   SPECDEC__EXPERT_BIAS}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1},
-                 {SPECDEC__WINDOW_KEYS, 128}, {SPECDEC__SPLIT_TURNS, 1}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2},
+                 {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 128}, {SPECDEC__YARN_UNROUNDED, 1},
+                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
     {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
                  {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
-                {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__CYCLES, 1}}},
+                {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__KEYS_BY_MODULO, 1}}},
     {"qwen35moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                    {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                    {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
-                   {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__CYCLES, 1}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
-                   {SPECDEC__SHARED_GATE, 1}}},
+                   {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__KEYS_BY_MODULO, 1},
+                   {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__SHARED_GATE, 1}}},
     {"qwen3next", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                    {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                    {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
-                   {SPECDEC__RECURS, SPECDEC__BETWEEN}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                   {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
                    {SPECDEC__SHARED_GATE, 1}}},
-    {"lfm2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__GAPS, 1},
+    {"lfm2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ZERO_SIZES, 1},
                  {SPECDEC__MIXING, SPECDEC__SHORT}, {SPECDEC__EMBEDDING_NORM, 1},
                  {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
-    {"falcon-h1", {{SPECDEC__NEOX, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BESIDE},
+    {"falcon-h1", {{SPECDEC__NEOX, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2},
+                   {SPECDEC__RECURS, SPECDEC__RECURS_BESIDE_ATTENTION},
                    {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_BARE}}},
-    {"nemotron_h", {{SPECDEC__ROPE_ALSO, SPECDEC__RESTS}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__GAPS, 1},
+    {"nemotron_h", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__ZERO_SIZES, 1},
                     {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
-                    {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
+                    {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
                     {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
-    {"nemotron_h_moe", {{SPECDEC__ROPE_ALSO, SPECDEC__RESTS}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__GAPS, 1},
-                        {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
-                        {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__BLANK},
+    {"nemotron_h_moe", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER}, {SPECDEC__ROPE_BASE, 10000},
+                        {SPECDEC__ZERO_SIZES, 1}, {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
+                        {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
                         {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
                         {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
     {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)},
                 {SPECDEC__READS_STATES, SPECDEC__BESIDE_EMBEDDINGS}}},
     {"gemma4-assistant", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                          {SPECDEC__NEEDS, SPECDEC__AFTER | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
-                          {SPECDEC__OTHERS, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__OTHER_BASE, 10000},
+                          {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                          {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
                           {SPECDEC__UNSCALED, 1}, {SPECDEC__SCALES_OUTPUT, 1},
-                          {SPECDEC__READS_STATES, SPECDEC__AS_STREAM}, {SPECDEC__SIGHT, SPECDEC__SEES_TEXT}}},
-    {"dflash", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__OTHERS, 1},
+                          {SPECDEC__READS_STATES, SPECDEC__AS_STREAM}, {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_VIEW}}},
+    {"dflash", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ALTERNATES, 1},
                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__READS_STATES, SPECDEC__AS_KEYS},
-                {SPECDEC__SIGHT, SPECDEC__SEES_BLOCK}}},
+                {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_BLOCK}}},
 };
 
-/* What a trait is for an architecture. */
+/* Returns the value of a trait of an architecture. */
 static int specdec__architecture_trait(const specdec__architecture *a, int trait)
 {
-    const specdec__trait *const lists[] = {a->traits, specdec__traits_usual};
+    const specdec__trait *const lists[] = {a->traits, specdec__default_traits};
     const specdec__trait *t;
     size_t i;
 
@@ -35010,16 +35074,18 @@ static int specdec__architecture_trait(const specdec__architecture *a, int trait
     return 0;
 }
 
-/* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
-   where heads follow each other, that of the head before it. Its state is activation(norm(input * that + row of the
-   last token in table) + bias), plus what it has read if it adds; its output times that are the logits. In names of
-   tensors # stands for "." and the number of the head, or for nothing where all heads share the tensor. */
+/* A kind of files of heads, which draft tokens from a hidden state of the target. A head reads the target's state or,
+   where heads are chained, the state of the head before it. Its state is activation(norm(input * state read + row of
+   the last token in table) + bias), plus the state read if `residual`; its logits are output * state. In names of
+   tensors # stands for "." and the head's number, or for nothing where all heads share the tensor. */
 typedef struct specdec__heads_kind {
-    const char *name;
-    int follow, adds, activation;
-    const char *output, *input, *table, *norm, *bias; /* NULL: none */
+    const char *name;                                 /* general.architecture in files */
+    int chained, residual, activation;                /* 1: heads are chained; 1: the state read is added; the
+                                                         activation: SPECDEC__SILU, ... */
+    const char *output, *input, *table, *norm, *bias; /* names of tensors; NULL: none */
 } specdec__heads_kind;
 
+/* The kinds of files of heads. */
 static const specdec__heads_kind specdec__heads_kinds[] = {
     /* Wertheimer et al. 2024, arXiv 2404.19124 */
     {"mlp_speculator", 1, 0, SPECDEC__GELU_EXACT, "speculator.head#.weight", "speculator.proj#.weight",
@@ -35029,7 +35095,8 @@ static const specdec__heads_kind specdec__heads_kinds[] = {
      "medusa#.block.0.bias"},
 };
 
-/* Sizes of layers that a file may say once, or in a list with a number for each layer. */
+/* Sizes of layers that a file gives once, or as a list with a number for each layer; keys are in
+   specdec__list_table. */
 enum {
     SPECDEC__LIST_HEADS, SPECDEC__LIST_KV_HEADS, SPECDEC__LIST_KEY, SPECDEC__LIST_VALUE, SPECDEC__LIST_ROPE,
     SPECDEC__LIST_FF,
@@ -35037,214 +35104,244 @@ enum {
     SPECDEC__LISTS
 };
 
-#define SPECDEC__MAX_HEADS 8
-#define SPECDEC__MAX_READS 8
-#define SPECDEC__MAX_BLOCK 64 /* tokens that are drafted in one pass, the root's included */
+#define SPECDEC__MAX_HEADS 8 /* heads in a file of heads, at most */
+#define SPECDEC__MAX_READS 8 /* hidden states that a model reads for one token, at most */
+#define SPECDEC__MAX_BLOCK 64 /* tokens of a block that is drafted in one pass, the root included, at most */
 
-/* What a model that reads states needs beside its layers. The states of a target after so many layers, one behind the
-   other, times `matrix` are what it reads; of an assistant, the target's embedding of a token and the state behind the
-   token before it. Or, of a block that predicts (see >>model/nextn), the layer reads `matrix` times the norm of an
-   embedding and, behind it, that of the state. */
+/* Tensors and sizes of a model that reads hidden states of a target. It reads `matrix` times the target's states before
+   `count` of its layers, concatenated; for an assistant, times the target's embedding of a token and the target's state
+   for the token before. The layer of a NextN block (>>model/nextn) reads `matrix` times the norm of an embedding and,
+   behind it, the norm of the state. */
 typedef struct specdec__reads {
     specdec__matrix matrix;         /* (embedding, count * width), or (embedding, embedding + width) */
-    const float *token_norm, *state_norm; /* (embedding), (width): of a block that predicts; else NULL */
-    const float *after;             /* (embedding) weights of a norm behind the matrix; NULL: none */
-    specdec__matrix out;            /* of an assistant, (width, embedding): of its last norm, what stands for a state */
-    int centroids, nearest;         /* then its output has a row for each of so many centroids, 0: for each token; and
-                                       of a row of states so many of them tell which tokens have logits */
-    const int32_t *order;           /* (vocabulary): the tokens of the first centroid, of the next one, ... */
-    const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
-    int layers[SPECDEC__MAX_READS]; /* (count) */
-    int count, width;               /* width: of the target */
-    int norm_first;                 /* the residual stream begins with the norm of what is read */
-    int joined;                     /* it is such a block */
+    const float *token_norm, *state_norm; /* (embedding), (width) weights of norms of a NextN block; else NULL */
+    const float *matrix_norm;       /* (embedding) weights of a norm behind the matrix; NULL: none */
+    specdec__matrix next_state;     /* (width, embedding) of an assistant: projects its final norm to the state it reads
+                                       for the next token */
+    int centroids, nearest_centroids; /* of an assistant: rows of its output matrix if these stand for clusters of
+                                         tokens, 0: it has a row for each token; and of how many of the nearest clusters
+                                         the tokens get logits */
+    const int32_t *centroid_tokens; /* (vocabulary) the tokens of the first cluster, then those of the second, ... */
+    const float *states_norm;       /* (count * width) weights of a norm of the states before the matrix; NULL: none */
+    int layers[SPECDEC__MAX_READS]; /* (count) the target's layers before which states are taken */
+    int count, width;               /* states for each token; the target's embedding width */
+    int norm_first;                 /* 1: the residual stream begins with the norm of the projected states */
+    int is_nextn;                   /* 1: this is a NextN block */
 } specdec__reads;
 
-/* What a model that drafts a block in one pass needs beside its layers (DFlash: Chen et al. 2026, arXiv 2602.06036).
-   The block is the root's token and masks behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
-     DSpark:  logits[i] + markov_out markov_in[s]; how far to trust them: sigmoid(trust [state[i], markov_in[s]])
+/* Tensors and sizes of a model that drafts a block of tokens in one pass (DFlash: Chen et al. 2026, arXiv 2602.06036).
+   The block is the root and mask tokens behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
+     DSpark:  logits[i] + markov_out markov_in[s], with the confidence sigmoid(confidence [state[i], markov_in[s]])
      DFlash2: of the `candidates` tokens t with the largest logits[i] alone,
-              logits[i][t] + sum over r of before[s][r] (hidden state[i])[r] after[t][r]
-   and in a layer a convolution before and one behind both halves: with h what a half reads, c = conv h, it makes of
-   rows x sums over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
-typedef struct specdec__block {
-    int size, first;               /* its tokens; the row of the draft token behind the root: 0, or 1 */
-    int32_t mask;
-    int taps, group;               /* of the convolutions, 0: there are none; dimensions that share weights */
-    specdec__matrix markov_in, markov_out, trust;   /* (vocabulary, rank), (output rows, rank), (1, embedding + rank) */
-    float trust_bias;
-    int candidates;                /* 0: all tokens */
-    specdec__matrix before, after, hidden;          /* (vocabulary, rank), (output rows, rank), (rank, embedding) */
-} specdec__block;
+              logits[i][t] + sum over r of predecessor[s][r] (hidden state[i])[r] successor[t][r]
+   DFlash2 also has a convolution before and one behind each half of a layer: with h the input of the half and
+   c = conv h, row i is the sum over taps of (c[i][side][tap][group of d] + base[side][tap][d]) x[i - tap][d]. */
+typedef struct specdec__block_model {
+    int size, draft_row;           /* tokens of a block; its row whose logits draft the token behind the root: 0 or 1 */
+    int32_t mask_token;            /* the mask token */
+    int taps, group_size;          /* taps of the convolutions, 0: there are none; dimensions that share weights */
+    specdec__matrix markov_in, markov_out, confidence; /* (vocabulary, rank), (output rows, rank), (1, embedding +
+                                                          rank) */
+    float confidence_bias;         /* added to the confidence before the sigmoid */
+    int candidates;                /* tokens that DFlash2 scores in each row; 0: the model is not DFlash2 */
+    specdec__matrix predecessor, successor, hidden; /* (vocabulary, rank), (output rows, rank), (rank, embedding) */
+} specdec__block_model;
 
-/* Embeddings that each token has for each layer, beside that of the first one. With x0 the latter, layer l reads
-       e[l] = (root(width) * row of the table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
-   and ends in x += norm(out(activation(gate x) * e[l])). Gemma 3n, Gemma 4. */
+/* Embeddings that a token has for each layer besides that of the first layer (per-layer embeddings of Gemma 3n and
+   Gemma 4). With x0 the embedding of the first layer, layer l reads
+       e[l] = (root(width) * row of token_table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
+   and ends in x += norm(out(activation(gate x) * e[l])). */
 typedef struct specdec__inputs {
-    int width;              /* of e[l]; 0: there are none */
-    specdec__matrix table;  /* (vocabulary, layers * width), looked up where it lies in the file */
-    specdec__matrix matrix; /* (layers * width, embedding) */
-    const float *norm;      /* (width) */
+    int width;              /* of e[l]; 0: the model has none */
+    specdec__matrix token_table; /* (vocabulary, layers * width) rows are looked up in the file */
+    specdec__matrix matrix; /* (layers * width, embedding) projects x0 to all layers' embeddings */
+    const float *norm;      /* (width) weights */
 } specdec__inputs;
 
-#define SPECDEC__MOST_STREAMS 4
+#define SPECDEC__MOST_STREAMS 4 /* residual streams, at most */
 
-/* Several residual streams, of which a layer works on the first, x (AltUp: Baykal et al. 2023, arXiv 2301.13310), in
-   Gemma 3n. The others begin as matrices times x, of its length. A layer predicts streams as sums of all, by weights
-   that are the layer's matrix times tanh(router norm(x) / embedding); afterwards all grow by what it adds to x, each by
-   a factor that is made likewise of the new x. Behind the last layer their mean is taken, once matrices have been
-   applied to the others, of the length of x again. What layers make of their inputs is added to the others only.
-       Beside attention is a product of two matrices (LAuReL: Menghani et al. 2024, arXiv 2411.07501): with h, what
-   attention reads, x becomes (x + attention h + h + norm(up(down h))) / root(2). */
+/* Several residual streams (AltUp: Baykal et al. 2023, arXiv 2301.13310) in Gemma 3n; a layer works on the first, x.
+   The others begin as matrices times x, scaled to the length of x. A layer predicts each stream as a sum of all
+   streams, with weights from the layer's matrix times tanh(router norm(x) / embedding). Behind the layer, its change of
+   x is added to every stream, times a coefficient that is computed likewise from the new x. The output of the layer's
+   own embeddings is added to all streams but x. At the end, matrices are applied to the others, which are scaled to the
+   length of x, and x becomes the mean of all streams.
+       Beside attention is a product of two matrices (LAuReL: Menghani et al. 2024, arXiv 2411.07501): with h the input
+   of attention, x becomes (x + attention h + h + norm(up(down h))) / root(2). */
 typedef struct specdec__streams {
-    int count;                                            /* 0: there is but x */
-    specdec__matrix matrix[2][SPECDEC__MOST_STREAMS - 1]; /* (embedding, embedding): of the beginning, of the end */
+    int count;                                            /* number of streams; 0: only x */
+    specdec__matrix matrix[2][SPECDEC__MOST_STREAMS - 1]; /* (embedding, embedding) applied before the first layer,
+                                                             behind the last */
 } specdec__streams;
 
-/* Sizes of latent attention: see >>forward/latent. Shapes of layers are as the cache sees them: one kv head, whose keys
-   are what rotates and a latent row, and whose values are the latter. */
+/* Sizes of latent attention: see >>forward/latent. specdec__shape has the sizes that the cache sees: one kv head, whose
+   key is the part that RoPE rotates and a latent row, and whose value is the latent row. */
 typedef struct specdec__latent {
-    int rank;               /* of a latent row; 0: attention is not latent */
-    int query_rank;         /* of the rows that queries are made of; 0: they are made of the layer's input */
-    int key_dim, value_dim; /* of a head, before and after its matrices: a query is what stays still, what rotates */
+    int rank;               /* size of a latent row; 0: attention is not latent */
+    int query_rank;         /* size of the rows that queries are projected from; 0: queries are projected from the
+                               layer's input */
+    int key_dim, value_dim; /* of one head: size of its query, still part and rotated part; size of its output */
 } specdec__latent;
 
+/* A model: its architecture, sizes, facts and tensors. On a rank of a cluster, a part of its layers. */
 typedef struct specdec_model {
-    const specdec__architecture *architecture; /* NULL: heads */
-    int trait[SPECDEC__TRAITS];                /* of the architecture; heads: all 0 */
-    const specdec__heads_kind *speculator;     /* NULL: none. Else feed_forward is the width of the heads' states, */
-    int guesses, tied;                         /* how many they are, and whether they share all but the first input */
-    const float *input_norm;                   /* (embedding) weights of a norm of the target's state; NULL: none */
-    const int32_t *ids;                        /* (id_count) tokens that rows of logits stand for; NULL: all of them */
-    int id_count;
-    int layers, embedding, context, vocab_size;
-    int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer; head_dim: of keys and values */
-    int q_width, k_width, v_width, o_width;  /* the largest rows of any layer: heads times sizes of a head */
-    int rope_dim[SPECDEC__ROPES];            /* dimensions that are rotated */
-    int expert_ff;                           /* width of the feed-forward network of an expert */
-    int nextn;                               /* blocks behind the layers that only predict: they are not run */
-    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers; items NULL: the file does not say them */
-    int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
-    int leading, every;                      /* layers before the first that may have experts; of these, every so
-                                                many-th has them */
-    int shared_ff, latent;                   /* width of the shared expert, 0: none; of what experts read, 0: as x */
-    int sigmoid, normed;                     /* how they are weighted: see SPECDEC__SIGMOID */
-    int groups, groups_chosen;               /* runs of as many experts; those that experts are chosen from */
-    float expert_scale;                      /* of their shares */
-    int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
-    int bare;                                /* the output head is another part's */
-    int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
-    int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
-    specdec__mixing mixing;                  /* of recurrent layers */
-    specdec__gguf_value recurrent;           /* a list that says which layers they are; items NULL: there is none */
-    int interval;                            /* without it, of so many layers the last has attention */
-    specdec__gguf_value pattern;             /* which layers are the others; see specdec__model_pattern */
-    float fact[SPECDEC__FACTS];              /* a query scale of 0: see the layer's */
-    float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
-                                                floor(p)) */
-    float epsilon, rope_base, rope_scale[SPECDEC__ROPES] /* of cosine and sine: YaRN's attention factor */;
-    double *rope_frequency[SPECDEC__ROPES]; /* (rope_dim / 2) radians a position; NULL: no layer has it */
-    int rope_original;                      /* contexts above this are long */
-    specdec__layer *layer;
-    specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
-    const float *output_norm;
-    specdec__reads reads;
-    specdec__block block;
-    specdec__inputs inputs;
-    specdec__streams streams;
-    specdec__latent latent_attention;
-    float query_factor;       /* of all query scales */
-    int sharing;              /* layers at the end that read the keys of others */
-    const float *ones;        /* (head_dim, padded) weights of norms that have none; NULL: no norm lacks one */
-    size_t weight_bytes;      /* bytes of all matrices that a step reads */
-    size_t tile_bytes;        /* the same, repacked: rows padded to 16 */
-    uint64_t weight_products; /* multiply-adds a token */
-    specdec__vocab vocab;
-    specdec__bytes chat_template;
-    const specdec__chat *chat; /* as the template says; NULL: there is none, or nobody has looked yet */
-    specdec__gguf gguf;       /* of a model in several files, the first */
-    int parts, tensors;       /* files that it is in: see >>model/parts; tensors in all of them */
-    size_t part_bytes;        /* that the files take in memory */
-    specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
+    const specdec__architecture *architecture; /* its row of the table; NULL: a file of heads */
+    int trait[SPECDEC__TRAITS];              /* values of the architecture's traits; a file of heads: all 0 */
+    const specdec__heads_kind *speculator;   /* kind of a file of heads; feed_forward is the width of the heads' states
+                                                then; NULL: no heads */
+    int head_count, heads_tied;              /* number of these heads; 1: all but the first share every tensor but the
+                                                input matrix */
+    const float *input_norm;                 /* (embedding) weights of a norm of the target's state, which heads read;
+                                                NULL: none */
+    const int32_t *ids;                      /* (id_count) token id of each row of logits (a short vocabulary); NULL:
+                                                row i is token i */
+    int id_count;                            /* rows of logits of a short vocabulary; 0: rows are all tokens */
+    int layers, embedding, context, vocab_size; /* layers on this rank; width of the residual stream; context_length;
+                                                   tokens */
+    int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer on this rank; head_dim: of keys and
+                                                    values */
+    int q_width, k_width, v_width, o_width;  /* the largest of any layer: heads times size of a head, of queries, keys,
+                                                values, outputs of heads */
+    int rope_dim[SPECDEC__ROPES];            /* how many dimensions each RoPE rotates */
+    int expert_ff;                           /* width of an expert's network */
+    int nextn;                               /* NextN blocks behind the layers, for multi-token prediction: not run as
+                                                layers */
+    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers in the file; items NULL: no such key */
+    int experts, chosen_experts;             /* experts of a layer, 0: none; how many of them a token visits */
+    int leading_dense, expert_interval;      /* first layers, which have no experts; of the later ones the last of every
+                                                expert_interval has some */
+    int shared_ff, latent;                   /* width of the shared expert, 0: none; width of what experts read if it is
+                                                latent, 0: it is that of x */
+    int sigmoid_experts, normed_experts;     /* how experts are weighted: see SPECDEC__SIGMOID, SPECDEC__NORMED */
+    int groups, groups_chosen;               /* groups of experts, and how many of them a token's experts are chosen
+                                                from */
+    float expert_scale;                      /* factor of experts' weights */
+    int first_layer, all_layers;             /* layers before those on this rank; layers of the whole model */
+    int lacks_output;                        /* 1: the output matrix is on another rank */
+    int span_layers[SPECDEC__SPANS], window; /* layers of each span on this rank; keys that layers of SPECDEC__WINDOW
+                                                see */
+    int span_used[SPECDEC__SPANS];           /* 1: some layer of the model, on any rank, is of this span */
+    specdec__mixing mixing;                  /* sizes of the recurrent layers */
+    specdec__gguf_value recurrent;           /* list that says which layers are recurrent; items NULL: none */
+    int attention_interval;                  /* without this list: the last of every attention_interval layers has
+                                                attention */
+    specdec__gguf_value alternates;          /* which layers are alternate ones: see specdec__model_read_alternates */
+    float fact[SPECDEC__FACTS];              /* scales and soft caps, by SPECDEC__EMBEDDING_SCALE, ...; a query scale of
+                                                0: see specdec__model_query_scale */
+    float query_growth;                      /* queries at p times the original context are multiplied by 1 +
+                                                query_growth * log(1 + floor(p)) */
+    float epsilon, rope_base;                /* of norms; of RoPE */
+    float rope_scale[SPECDEC__ROPES];        /* factor of cosine and sine: YaRN's attention factor */
+    double *rope_frequency[SPECDEC__ROPES];  /* (rope_dim / 2) radians a position for each pair; NULL: no layer has this
+                                                RoPE */
+    int rope_original;                       /* original context: longer contexts take SPECDEC__ROPE_LONG */
+    specdec__layer *layer;                   /* (layers) the layers on this rank */
+    specdec__matrix token_embedding, output; /* without a type in models that read states: those of the target are
+                                                used */
+    const float *output_norm;                /* (embedding) weights of the final norm */
+    specdec__reads reads;                    /* how the model reads hidden states of a target */
+    specdec__block_model block;              /* of models that draft a block in one pass */
+    specdec__inputs inputs;                  /* embeddings for layers */
+    specdec__streams streams;                /* several residual streams */
+    specdec__latent latent_attention;        /* sizes of latent attention */
+    float query_factor;                      /* factor of the query scales of all layers */
+    int sharing_layers;                      /* layers at the end that read keys of earlier layers */
+    const float *ones;                       /* (head_dim, padded) weights 1 of norms that have none in the file; NULL:
+                                                no norm lacks them */
+    size_t weight_bytes;                     /* bytes of all matrix rows that a token reads */
+    size_t tile_bytes;                       /* bytes of all matrices, repacked into tiles with rows padded to 16 */
+    uint64_t weight_products;                /* multiply-adds of a token */
+    specdec__vocab vocab;                    /* the tokens and the tokenizer */
+    specdec__bytes chat_template;            /* tokenizer.chat_template of the file; data NULL: none */
+    const specdec__chat *chat;               /* the chat format that the template was recognised as; NULL: no
+                                                template */
+    specdec__gguf gguf;                      /* the file; the first one of a model in several files */
+    int parts, tensors;                      /* files of the model: see >>model/parts; tensors in all of them */
+    size_t part_bytes;                       /* bytes of all files in memory */
+    specdec__bytes mapped;                   /* the mapping of the file, to be unmapped at the end; empty: the caller's
+                                                memory */
 } specdec__model;
 
-/* Dimensions that a tensor's shape is checked against. A layer for which one of them is 0 lacks the tensor. */
+/* Dimensions that shapes of tensors are checked against. Where one of a tensor's dimensions is 0, the layer has no such
+   tensor. */
 enum {
-    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
+    SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_Q, SPECDEC__DIM_K, SPECDEC__DIM_V, SPECDEC__DIM_O, SPECDEC__DIM_FF,
     SPECDEC__DIM_EXPERTS,
-    SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__DIM_X_GATE, /* of an expert: what it reads, its width, its gate's */
-    SPECDEC__DIM_SHARED, SPECDEC__DIM_SHARED_GATE, /* 1: there is a shared expert; it has a router */
+    SPECDEC__DIM_EXPERT_INPUT, SPECDEC__DIM_EXPERT_FF, SPECDEC__DIM_EXPERT_GATE,
+    SPECDEC__DIM_SHARED, SPECDEC__DIM_SHARED_GATE, /* 1: the layer has a shared expert; 1: with a router */
     SPECDEC__DIM_LATENT,
-    SPECDEC__DIM_GATE,   /* of a feed-forward network's gate, which some lack */
-    SPECDEC__DIM_Q_ROWS, /* of queries and, where each has one, their gates */
-    SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
+    SPECDEC__DIM_GATE,   /* rows of a feed-forward network's gate; 0: ungated */
+    SPECDEC__DIM_Q_ROWS, /* rows of attn_q: queries, and their gates if there are any */
+    SPECDEC__DIM_READ,   /* columns of a layer's first matrices: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM, SPECDEC__DIM_HEADS,
-    SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for a layer, and of what comes of it */
-    SPECDEC__DIM_NORMS_OF_BOTH, /* of norms in layers with experts and a network */
-    SPECDEC__DIM_SCALE, /* 1 */
+    SPECDEC__DIM_INPUT, SPECDEC__DIM_AFTER_INPUT, /* of an embedding for layers; of the norm behind it */
+    SPECDEC__DIM_DENSE_BESIDE,  /* of norms in layers with experts and a dense network */
+    SPECDEC__DIM_SCALE,  /* 1: the layer has an output scale */
     SPECDEC__DIM_STREAMS, SPECDEC__DIM_PREDICTIONS, SPECDEC__DIM_CORRECTIONS, SPECDEC__DIM_STREAM_NORMS,
     SPECDEC__DIM_LAUREL,
     SPECDEC__DIM_CONV, SPECDEC__DIM_CONV_BASE,
-    SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* of latent attention: ranks */
-    SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE,                 /* and sizes of a head */
-    SPECDEC__DIM_OWN,   /* no dimension: whether keys and values are the layer's own */
-    /* of recurrent layers of one kind, or of several */
+    SPECDEC__DIM_LOW, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_RANK, /* latent attention: */
+    SPECDEC__DIM_STILL, SPECDEC__DIM_LATENT_VALUE, /* ranks, sizes of a head */
+    SPECDEC__DIM_OWN_KEYS, /* no dimension: 1: the layer has keys and values of its own */
+    /* of recurrent layers: */
     SPECDEC__DIM_SHORT, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_SHORT_TAPS,
     SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_SSM_HEADS, SPECDEC__DIM_SSM_NORMS, SPECDEC__DIM_SSM_NORM,
-    SPECDEC__DIM_QKV, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BOTH, SPECDEC__DIM_DELTA_NORM,
+    SPECDEC__DIM_QKV, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_BETA, SPECDEC__DIM_BETA_ALPHA, SPECDEC__DIM_DELTA_NORM,
     SPECDEC__DIM_INNER, SPECDEC__DIM_CHANNELS, SPECDEC__DIM_STATE_HEADS, SPECDEC__DIM_SSM_TAPS, SPECDEC__DIM_TAPS,
     SPECDEC__DIM_COUNT
 };
 
-enum { SPECDEC__ALONE, SPECDEC__EACH_EXPERT, SPECDEC__EACH_HEAD };
+/* What a tensor holds: one matrix, or one for each expert or head, one behind the other. */
+enum { SPECDEC__ONE_MATRIX, SPECDEC__EACH_EXPERT, SPECDEC__EACH_HEAD };
 
-/* shared: its name in a shared expert. each: of what the tensor holds one each, one behind the other. */
+/* The matrices of a layer: names of their tensors, also in a shared expert; dimensions; SPECDEC__ONE_MATRIX, ... */
 static const struct {
-    const char *suffix, *shared;
-    unsigned char rows, columns, each;
+    const char *suffix, *shared;       /* of "blk.N.": the tensor's name; its name in a shared expert */
+    unsigned char rows, columns, each; /* SPECDEC__DIM_...; SPECDEC__ONE_MATRIX, ... */
 } specdec__matrix_table[SPECDEC__MATRICES] = {
     {"attn_q.weight", NULL, SPECDEC__DIM_Q_ROWS, SPECDEC__DIM_READ, 0},
     {"attn_k.weight", NULL, SPECDEC__DIM_K, SPECDEC__DIM_READ, 0},
     {"attn_v.weight", NULL, SPECDEC__DIM_V, SPECDEC__DIM_READ, 0},
-    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_O, 0},
-    {"ffn_gate.weight", "ffn_gate_shexp.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_E, 0},
-    {"ffn_up.weight", "ffn_up_shexp.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E, 0},
-    {"ffn_down.weight", "ffn_down_shexp.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF, 0},
-    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_X_GATE, SPECDEC__DIM_X, SPECDEC__EACH_EXPERT},
-    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_X_FF, SPECDEC__DIM_X, SPECDEC__EACH_EXPERT},
-    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_X, SPECDEC__DIM_X_FF, SPECDEC__EACH_EXPERT},
-    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E, 0},
-    {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_E, 0},
-    {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_E, 0},
-    {"ffn_latent_up.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LATENT, 0},
-    {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_E, 0},
-    {"proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INPUT, 0},
-    {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_E, 0},
-    {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_E, 0},
-    {"laurel_r.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_LAUREL, 0},
-    {"attn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
-    {"ffn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_E, 0},
-    {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_E, 0},
+    {"attn_output.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_O, 0},
+    {"ffn_gate.weight", "ffn_gate_shexp.weight", SPECDEC__DIM_GATE, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_up.weight", "ffn_up_shexp.weight", SPECDEC__DIM_FF, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_down.weight", "ffn_down_shexp.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_FF, 0},
+    {"ffn_gate_exps.weight", NULL, SPECDEC__DIM_EXPERT_GATE, SPECDEC__DIM_EXPERT_INPUT, SPECDEC__EACH_EXPERT},
+    {"ffn_up_exps.weight", NULL, SPECDEC__DIM_EXPERT_FF, SPECDEC__DIM_EXPERT_INPUT, SPECDEC__EACH_EXPERT},
+    {"ffn_down_exps.weight", NULL, SPECDEC__DIM_EXPERT_INPUT, SPECDEC__DIM_EXPERT_FF, SPECDEC__EACH_EXPERT},
+    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_gate_inp_shexp.weight", NULL, SPECDEC__DIM_SHARED_GATE, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_latent_down.weight", NULL, SPECDEC__DIM_LATENT, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_latent_up.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_LATENT, 0},
+    {"inp_gate.weight", NULL, SPECDEC__DIM_INPUT, SPECDEC__DIM_EMBEDDING, 0},
+    {"proj.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_INPUT, 0},
+    {"altup_router.weight", NULL, SPECDEC__DIM_STREAMS, SPECDEC__DIM_EMBEDDING, 0},
+    {"laurel_l.weight", NULL, SPECDEC__DIM_LAUREL, SPECDEC__DIM_EMBEDDING, 0},
+    {"laurel_r.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_LAUREL, 0},
+    {"attn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_EMBEDDING, 0},
+    {"ffn_conv_proj.weight", NULL, SPECDEC__DIM_CONV, SPECDEC__DIM_EMBEDDING, 0},
+    {"attn_q_a.weight", NULL, SPECDEC__DIM_LOW, SPECDEC__DIM_EMBEDDING, 0},
     {"attn_q_b.weight", NULL, SPECDEC__DIM_LOW_Q, SPECDEC__DIM_LOW, 0},
-    {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_E, 0},
+    {"attn_kv_a_mqa.weight", NULL, SPECDEC__DIM_LATENT_KEY, SPECDEC__DIM_EMBEDDING, 0},
     {"attn_k_b.weight", NULL, SPECDEC__DIM_RANK, SPECDEC__DIM_STILL, SPECDEC__EACH_HEAD},
     {"attn_v_b.weight", NULL, SPECDEC__DIM_LATENT_VALUE, SPECDEC__DIM_RANK, SPECDEC__EACH_HEAD},
-    {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_E, 0},
-    {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_SHORT, 0},
-    {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_E, 0},
-    {"ssm_out.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_INNER, 0},
-    {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_E, 0},
-    {"attn_gate.weight", NULL, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_E, 0},
-    {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
-    {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_E, 0},
-    {"ssm_ba.weight", NULL, SPECDEC__DIM_BOTH, SPECDEC__DIM_E, 0}};
+    {"shortconv.in_proj.weight", NULL, SPECDEC__DIM_SHORT_ROWS, SPECDEC__DIM_EMBEDDING, 0},
+    {"shortconv.out_proj.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_SHORT, 0},
+    {"ssm_in.weight", NULL, SPECDEC__DIM_SSM_ROWS, SPECDEC__DIM_EMBEDDING, 0},
+    {"ssm_out.weight", NULL, SPECDEC__DIM_EMBEDDING, SPECDEC__DIM_INNER, 0},
+    {"attn_qkv.weight", NULL, SPECDEC__DIM_QKV, SPECDEC__DIM_EMBEDDING, 0},
+    {"attn_gate.weight", NULL, SPECDEC__DIM_MIX_GATE, SPECDEC__DIM_EMBEDDING, 0},
+    {"ssm_beta.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_EMBEDDING, 0},
+    {"ssm_alpha.weight", NULL, SPECDEC__DIM_BETA, SPECDEC__DIM_EMBEDDING, 0},
+    {"ssm_ba.weight", NULL, SPECDEC__DIM_BETA_ALPHA, SPECDEC__DIM_EMBEDDING, 0}};
 
-/* Tensors that hold the rows of `count` matrices from `matrix` on, one below the other, and those of their biases, from
-   vector `vector` on; where no tensor has the first one's name. Any architecture's files may have them. */
+/* Fused tensors: one tensor with the rows of `count` matrices from `matrix` on, one below the other, and one with their
+   biases, from `vector` on. They are read where the layer has no tensor of the first matrix's own name. */
 typedef struct specdec__fused {
-    const char *weight, *bias; /* NULL: there are none */
-    unsigned char matrix, vector, count;
-    unsigned char sized; /* one matrix may have this name, too: it is fused if it has the rows of all */
+    const char *weight, *bias;           /* names of the tensors; bias NULL: none */
+    unsigned char matrix, vector, count; /* the first matrix and the first bias; how many of each */
+    unsigned char shares_name;           /* 1: the name is also that of a single matrix: the tensor is fused if it has
+                                            the rows of all */
 } specdec__fused;
 
 static const specdec__fused specdec__fused_table[] = {
@@ -35253,7 +35350,8 @@ static const specdec__fused specdec__fused_table[] = {
     {"ffn_gate_up_exps.weight", NULL, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, 2, 0},
     {"ffn_up.weight", "ffn_up.bias", SPECDEC__GATE, SPECDEC__GATE_BIAS, 2, 1}};
 
-/* may_lack: 0 stands for layers without it. */
+/* Keys of the sizes of layers. high: the largest value; needed: 1: files must have the key; may_lack: 1: 0 stands for a
+   layer without such heads or network (the trait ZERO_SIZES). */
 static const struct { const char *suffix; int high; unsigned char needed, may_lack; } specdec__list_table[] = {
     {".attention.head_count", 4096, 1, 1}, {".attention.head_count_kv", 4096, 0, 1},
     {".attention.key_length", 4096, 0, 0}, {".attention.value_length", 4096, 0, 0},
@@ -35261,72 +35359,79 @@ static const struct { const char *suffix; int high; unsigned char needed, may_la
     {".attention.key_length_swa", 4096, 0, 0}, {".attention.value_length_swa", 4096, 0, 0},
     {".rope.dimension_count_swa", 4096, 0, 0}};
 
+/* Keys of the facts, by SPECDEC__EMBEDDING_SCALE, ... */
 static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scale",        ".attention.scale",
                                                                 ".residual_scale",         ".logit_scale",
                                                                 ".attn_logit_softcapping", ".final_logit_softcapping"};
 
-/* How much a vector is wanted: always, where it is there, or only by rows that name it, which then must have it. */
-enum { SPECDEC__IF_THERE, SPECDEC__ALWAYS, SPECDEC__IF_NAMED };
+/* When a layer must have a vector: never, it is optional; always; or, IF_NAMED, if the architecture's NEEDS names it,
+   and else the vector is not read. */
+enum { SPECDEC__OPTIONAL, SPECDEC__REQUIRED, SPECDEC__IF_NAMED };
 
-/* each: there is one for each expert, one behind the other. */
+/* The vectors of a layer: names of their tensors, dimension, SPECDEC__OPTIONAL, ..., and each = 1: one for each expert,
+   one behind the other. */
 static const struct {
-    const char *suffix;
-    unsigned char size, wanted, each;
+    const char *suffix;               /* behind "blk.N.": the tensor's name */
+    unsigned char size, wanted, each; /* SPECDEC__DIM_...; SPECDEC__OPTIONAL, ...; 1: one for each expert */
 } specdec__vector_table[SPECDEC__VECTORS] = {
-    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS, 0}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS, 0},
+    {"attn_norm.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__REQUIRED, 0},
+    {"ffn_norm.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__REQUIRED, 0},
     {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0, 0},
-    {"post_attention_norm.weight", SPECDEC__DIM_E, 0, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0, 0},
-    {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
+    {"post_attention_norm.weight", SPECDEC__DIM_EMBEDDING, 0, 0},
+    {"post_ffw_norm.weight", SPECDEC__DIM_EMBEDDING, 0, 0},
+    {"attn_norm_2.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__IF_NAMED, 0},
     {"attn_q.bias", SPECDEC__DIM_Q_ROWS, 0, 0}, {"attn_k.bias", SPECDEC__DIM_K, 0, 0},
-    {"attn_v.bias", SPECDEC__DIM_V, 0, 0}, {"attn_output.bias", SPECDEC__DIM_E, 0, 0},
+    {"attn_v.bias", SPECDEC__DIM_V, 0, 0}, {"attn_output.bias", SPECDEC__DIM_EMBEDDING, 0, 0},
     {"ffn_gate.bias", SPECDEC__DIM_GATE, 0, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0, 0},
-    {"ffn_down.bias", SPECDEC__DIM_E, 0, 0},
+    {"ffn_down.bias", SPECDEC__DIM_EMBEDDING, 0, 0},
     {"attn_sinks.weight", SPECDEC__DIM_HEADS, SPECDEC__IF_NAMED, 0},
     {"ffn_gate_inp.bias", SPECDEC__DIM_EXPERTS, 0, 0}, {"exp_probs_b.bias", SPECDEC__DIM_EXPERTS, 0, 0},
-    {"ffn_gate_exps.bias", SPECDEC__DIM_X_GATE, 0, 1}, {"ffn_up_exps.bias", SPECDEC__DIM_X_FF, 0, 1},
-    {"ffn_down_exps.bias", SPECDEC__DIM_X, 0, 1},
-    {"ffn_norm", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0}, {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED, 0},
-    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__ALWAYS, 0},
+    {"ffn_gate_exps.bias", SPECDEC__DIM_EXPERT_GATE, 0, 1}, {"ffn_up_exps.bias", SPECDEC__DIM_EXPERT_FF, 0, 1},
+    {"ffn_down_exps.bias", SPECDEC__DIM_EXPERT_INPUT, 0, 1},
+    {"ffn_norm", SPECDEC__DIM_EMBEDDING, SPECDEC__IF_NAMED, 0},
+    {"attn_norm.weight", SPECDEC__DIM_EMBEDDING, SPECDEC__IF_NAMED, 0},
+    {"post_norm.weight", SPECDEC__DIM_AFTER_INPUT, SPECDEC__REQUIRED, 0},
     {"layer_output_scale.weight", SPECDEC__DIM_SCALE, 0, 0},
-    {"ffn_gate_inp.scale", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
-    {"pre_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
-    {"post_ffw_norm_1.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
-    {"post_ffw_norm_2.weight", SPECDEC__DIM_NORMS_OF_BOTH, SPECDEC__ALWAYS, 0},
-    {"attn_q_a_norm.weight", SPECDEC__DIM_LOW, SPECDEC__ALWAYS, 0},
-    {"attn_kv_a_norm.weight", SPECDEC__DIM_RANK, SPECDEC__ALWAYS, 0},
-    {"altup_router_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
-    {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__ALWAYS, 0},
-    {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__ALWAYS, 0},
-    {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
-    {"attn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
-    {"ffn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__ALWAYS, 0},
-    {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__ALWAYS, 0},
-    {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__ALWAYS, 0},
-    {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__ALWAYS, 0},
-    {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0},
-    {"ssm_a", SPECDEC__DIM_STATE_HEADS, SPECDEC__ALWAYS, 0}, {"ssm_d", SPECDEC__DIM_SSM_HEADS, SPECDEC__ALWAYS, 0},
-    {"ssm_norm.weight", SPECDEC__DIM_DELTA_NORM, SPECDEC__ALWAYS, 0},
+    {"ffn_gate_inp.scale", SPECDEC__DIM_DENSE_BESIDE, SPECDEC__REQUIRED, 0},
+    {"pre_ffw_norm_2.weight", SPECDEC__DIM_DENSE_BESIDE, SPECDEC__REQUIRED, 0},
+    {"post_ffw_norm_1.weight", SPECDEC__DIM_DENSE_BESIDE, SPECDEC__REQUIRED, 0},
+    {"post_ffw_norm_2.weight", SPECDEC__DIM_DENSE_BESIDE, SPECDEC__REQUIRED, 0},
+    {"attn_q_a_norm.weight", SPECDEC__DIM_LOW, SPECDEC__REQUIRED, 0},
+    {"attn_kv_a_norm.weight", SPECDEC__DIM_RANK, SPECDEC__REQUIRED, 0},
+    {"altup_router_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__REQUIRED, 0},
+    {"altup_predict_coef.weight", SPECDEC__DIM_PREDICTIONS, SPECDEC__REQUIRED, 0},
+    {"altup_correct_coef.weight", SPECDEC__DIM_CORRECTIONS, SPECDEC__REQUIRED, 0},
+    {"altup_correct_scale.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__REQUIRED, 0},
+    {"attn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__REQUIRED, 0},
+    {"ffn_conv_base", SPECDEC__DIM_CONV_BASE, SPECDEC__REQUIRED, 0},
+    {"laurel_post_norm.weight", SPECDEC__DIM_STREAM_NORMS, SPECDEC__REQUIRED, 0},
+    {"shortconv.conv.weight", SPECDEC__DIM_SHORT_TAPS, SPECDEC__REQUIRED, 0},
+    {"ssm_conv1d.weight", SPECDEC__DIM_SSM_TAPS, SPECDEC__REQUIRED, 0},
+    {"ssm_conv1d.bias", SPECDEC__DIM_CHANNELS, 0, 0}, {"ssm_dt.bias", SPECDEC__DIM_STATE_HEADS, SPECDEC__REQUIRED, 0},
+    {"ssm_a", SPECDEC__DIM_STATE_HEADS, SPECDEC__REQUIRED, 0}, {"ssm_d", SPECDEC__DIM_SSM_HEADS, SPECDEC__REQUIRED, 0},
+    {"ssm_norm.weight", SPECDEC__DIM_DELTA_NORM, SPECDEC__REQUIRED, 0},
     {"ssm_norm.weight", SPECDEC__DIM_SSM_NORMS, 0, 0}};
 
-/* Vectors that are matrices in files, with rows of so many values; turned: they become matrices of their columns. */
+/* Vectors that are matrices in files, with rows of the dimension `row`; turned: 1: they are transposed. */
 static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
     {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
-    {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_E, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_E, 0},
+    {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_EMBEDDING, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_EMBEDDING, 0},
     {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
-/* Of the matrices and the vectors of a layer, those that it lacks if it reads the keys of another one. */
-static const unsigned specdec__of_keys[2] = {
+/* Matrices and vectors, as bits, that a layer lacks if it reads the keys of another layer. */
+static const unsigned specdec__key_tensors[2] = {
     SPECDEC__BIT(SPECDEC__K) | SPECDEC__BIT(SPECDEC__V),
     SPECDEC__BIT(SPECDEC__K_NORM) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS)};
 
-static const char *specdec__model_name(const specdec__model *m)
+/* Returns general.architecture of a model. */
+static const char *specdec__model_architecture_name(const specdec__model *m)
 {
     return m->architecture ? m->architecture->name : m->speculator->name;
 }
 
-/* Makes a model one of an architecture. */
-static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
+/* Sets the architecture of a model and its traits. */
+static void specdec__model_set_architecture(specdec__model *m, const specdec__architecture *a)
 {
     int i;
 
@@ -35336,27 +35441,27 @@ static void specdec__model_is(specdec__model *m, const specdec__architecture *a)
         m->trait[i] = specdec__architecture_trait(a, i);
 }
 
-/* Rows of attn_q for one head: those of its query and, where it has one, those of its gate. */
+/* Returns the rows of attn_q for one head: those of its query and, with the trait QUERY_GATES, those of its gate. */
 SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const specdec__shape *s)
 {
     return s->key_dim + (m->trait[SPECDEC__QUERY_GATES] ? s->value_dim : 0);
 }
 
-/* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
-SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
+/* Whether the model is a mixture of experts. */
+SPECDEC__INLINE int specdec__model_has_experts(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
-/* Whether a part of a model has the first layers, and so the embedding; the last ones. */
-SPECDEC__INLINE int specdec__model_begins(const specdec__model *m)
+/* Whether this rank has the first layers of a model, and so the embedding; whether it has the last layers. */
+SPECDEC__INLINE int specdec__model_has_first_layer(const specdec__model *m)
 {
-    return !SPECDEC__PIPE || !m->first || m->reads.count;
+    return !SPECDEC__PIPE || !m->first_layer || m->reads.count;
 }
-SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
+SPECDEC__INLINE int specdec__model_has_last_layer(const specdec__model *m)
 {
-    return !SPECDEC__PIPE || m->first + m->layers == m->all;
+    return !SPECDEC__PIPE || m->first_layer + m->layers == m->all_layers;
 }
 
-/* What a model is that can only draft; NULL: it is not one, or not bound. */
-static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m)
+/* Returns what kind of draft model this is, such as "EAGLE-3"; NULL: it is not one, or not bound yet. */
+static SPECDEC__UNUSED const char *specdec__model_draft_kind(const specdec__model *m)
 {
     static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
 
@@ -35367,8 +35472,8 @@ static SPECDEC__UNUSED const char *specdec__model_drafts(const specdec__model *m
                                      : kinds[m->trait[SPECDEC__READS_STATES]];
 }
 
-/* Whether a model can write a text on its own. */
-static int specdec__model_writes(const specdec__model *m)
+/* Whether a model can decode on its own, so that it may be a target. */
+static int specdec__model_can_decode(const specdec__model *m)
 {
     return m->architecture && !m->trait[SPECDEC__READS_STATES] && !m->reads.count;
 }
@@ -35376,22 +35481,22 @@ static int specdec__model_writes(const specdec__model *m)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/parts: a model in several files, "NAME-00001-of-00003.gguf" and so on: each is a GGUF file; the first one's
- *     keys are the model's, the others hold tensors. In memory they lie one behind the other.
+ * >>model/parts: models split into several files, "NAME-00001-of-00003.gguf" and so on, called parts. Each is a GGUF
+ *     file; the metadata of the first one counts, all have tensors. In memory they are contiguous.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__PART_PATH 1024 /* bytes of a part's path, at most */
+#define SPECDEC__PART_PATH 1024 /* longest path of a part, in bytes */
 
-/* Bytes that a part takes in memory. */
+/* Returns the bytes that a part takes in memory, a multiple of the page size. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
-    return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
+    return specdec__size_add(specdec__gguf_used_bytes(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
 }
 
-/* Goes on to the next part of a model. Returns 0 when there is none; i is the number of this one, from 0 on. */
-static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *part)
+/* Moves *part from part i of a model, counted from 0, to the next one. Returns 0 if there is none. */
+static int specdec__part_move_to_next(const specdec__model *m, int i, specdec__gguf *part)
 {
     specdec__bytes file;
 
@@ -35399,10 +35504,10 @@ static int specdec__part_next(const specdec__model *m, int i, specdec__gguf *par
         return 0;
     file.data = part->file.data + specdec__part_bytes(part);
     file.size = SIZE_MAX / 2; /* it was checked where it could be measured */
-    return !specdec__gguf_lay_out(part, file, NULL);
+    return !specdec__gguf_find_sections(part, file, NULL);
 }
 
-/* Finds a tensor in any part of a model. */
+/* Finds a tensor by name in all parts of a model. Returns 1 when found. */
 static int specdec__model_find_tensor(const specdec__model *m, const char *name, specdec__gguf_tensor *out)
 {
     specdec__gguf part;
@@ -35411,13 +35516,13 @@ static int specdec__model_find_tensor(const specdec__model *m, const char *name,
     if (found || m->parts < 2)
         return found;
     part = m->gguf;
-    for (i = 0; !found && specdec__part_next(m, i, &part); i++)
+    for (i = 0; !found && specdec__part_move_to_next(m, i, &part); i++)
         found = specdec__gguf_find_tensor(&part, name, out);
     return found;
 }
 
-/* Writes "-00002-of-00003.gguf". */
-static void specdec__part_suffix(specdec__writer *w, int number, int count)
+/* Writes the end of a part's name, such as "-00002-of-00003.gguf". */
+static void specdec__part_write_suffix(specdec__writer *w, int number, int count)
 {
     char text[] = "-00000-of-00000.gguf";
     int i;
@@ -35429,16 +35534,16 @@ static void specdec__part_suffix(specdec__writer *w, int number, int count)
     specdec__write_string(w, text);
 }
 
-/* The path of part i, from 0 on, of a model whose first part has this path. Errors: FORMAT (it is not called so),
-   UNSUPPORTED (too long). */
-static specdec_result specdec__part_path(const char *path, int i, int count, char *out, specdec_error *error)
+/* Writes the path of part i, counted from 0, of a model whose first part has this path. Errors: FORMAT (the path lacks
+   the ending of a first part), UNSUPPORTED (too long). */
+static specdec_result specdec__part_write_path(const char *path, int i, int count, char *out, specdec_error *error)
 {
     const size_t length = strlen(path);
     char first[32];
     specdec__writer w = specdec__writer_to(first, sizeof first);
     size_t stem;
 
-    specdec__part_suffix(&w, 1, count);
+    specdec__part_write_suffix(&w, 1, count);
     stem = length > strlen(first) ? length - strlen(first) : 0;
     if (!stem || strcmp(path + stem, first) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the first of %d parts: its name has to end in %s, so that "
@@ -35448,12 +35553,14 @@ static specdec_result specdec__part_path(const char *path, int i, int count, cha
                              SPECDEC__PART_PATH - 1);
     w = specdec__writer_to(out, SPECDEC__PART_PATH);
     specdec__write_bytes(&w, path, stem);
-    specdec__part_suffix(&w, i + 1, count);
+    specdec__part_write_suffix(&w, i + 1, count);
     return SPECDEC_OK;
 }
 
-/* Reads how many parts a model has, 1: it is in one file, and which one this is, from 0 on. */
-static specdec_result specdec__part_number(const specdec__gguf *part, int *number, int *count, specdec_error *error)
+/* Reads how many parts a model has (1: it is in one file), and the number of this part, counted from 0. Errors:
+   FORMAT. */
+static specdec_result specdec__part_read_number(const specdec__gguf *part, int *number, int *count,
+                                                specdec_error *error)
 {
     int64_t no = 0, files = 1;
     specdec_result result = specdec__gguf_get_integer(part, "split.count", 0, 0, 65535, &files, error);
@@ -35465,9 +35572,9 @@ static specdec_result specdec__part_number(const specdec__gguf *part, int *numbe
     return result;
 }
 
-/* Checks part i of a model alone, and counts its tensors and, if there are any, bytes. */
-static specdec_result specdec__part_check(specdec__model *m, const char *path, int i, int count, size_t *bytes,
-                                          specdec_error *error)
+/* Checks part i of a model alone, and adds its tensors and bytes to the model's. Errors: FILE, FORMAT, UNSUPPORTED. */
+static specdec_result specdec__part_check_file(specdec__model *m, const char *path, int i, int count, size_t *bytes,
+                                               specdec_error *error)
 {
     specdec__bytes file = {NULL, 0};
     int number = 0, files = 1;
@@ -35478,7 +35585,7 @@ static specdec_result specdec__part_check(specdec__model *m, const char *path, i
         return result;
     result = specdec__gguf_open(&part, file, error);
     if (!result)
-        result = specdec__part_number(&part, &number, &files, error);
+        result = specdec__part_read_number(&part, &number, &files, error);
     if (!result && (number != i || files != count))
         result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "part %d of %d, by its keys; by its name, %d of %d",
                                number + 1, files, i + 1, count);
@@ -35493,8 +35600,8 @@ static specdec_result specdec__part_check(specdec__model *m, const char *path, i
     return result ? specdec__os_blame(path, result, error) : result;
 }
 
-/* Refuses a tensor that is in two parts; each part was checked alone. */
-static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__model *m, specdec_error *error)
+/* Refuses a tensor that two parts have; each part was checked alone before. Errors: FORMAT. */
+static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const specdec__model *m, specdec_error *error)
 {
     const unsigned char *origin = m->gguf.file.data;
     specdec__gguf_order order;
@@ -35508,26 +35615,27 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_twice(const specdec__mode
         part = m->gguf;
         i = 0;
         do
-            specdec__gguf_sort(&part, origin, SPECDEC__GGUF_NAMES, number, at, &order);
-        while (specdec__part_next(m, i++, &part));
+            specdec__gguf_sort(&part, origin, SPECDEC__GGUF_BY_NAME, number, at, &order);
+        while (specdec__part_move_to_next(m, i++, &part));
         for (i = 0; i < order.count; i++) {
             specdec_result result = at && number == order.number[i]
-                                        ? specdec__gguf_check_twice(SPECDEC__GGUF_NAMES, origin + at,
-                                                                    origin + order.at[i], error)
+                                        ? specdec__gguf_check_duplicate(SPECDEC__GGUF_BY_NAME, origin + at,
+                                                                        origin + order.record[i], error)
                                         : SPECDEC_OK;
 
             if (result)
                 return result;
             number = order.number[i];
-            at = order.at[i];
+            at = order.record[i];
         }
     } while (order.count == SPECDEC__GGUF_SORTED);
     return SPECDEC_OK;
 }
 
-/* Maps the parts of a model one behind the other, or, with room, reads them into it. */
-static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, const char *path, unsigned char *room,
-                                                             int mapped, specdec_error *error)
+/* Maps the parts of a model one behind the other at `room`, or, with mapped = 0, reads them into this memory. Errors:
+   FILE, FORMAT. */
+static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, const char *path, unsigned char *room,
+                                                            int mapped, specdec_error *error)
 {
     char name[SPECDEC__PART_PATH];
     specdec__gguf part;
@@ -35539,12 +35647,12 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, 
     for (i = 0; i < m->parts; i++) {
         size_t size, padded;
 
-        (void)specdec__part_path(path, i, m->parts, name, NULL);
+        (void)specdec__part_write_path(path, i, m->parts, name, NULL);
         file.data = NULL;
         if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
             return result;
-        result = specdec__gguf_lay_out(&part, file, error); /* as it was found before */
-        size = result ? 0 : specdec__gguf_extent(&part);
+        result = specdec__gguf_find_sections(&part, file, error); /* as it was found before */
+        size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
         specdec__os_unmap(&file);
         if (!result && padded > m->part_bytes - (size_t)(at - room))
@@ -35562,29 +35670,31 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/facts: the numbers of a model, read from its keys and checked.
+ * >>model/facts: the sizes and facts of a model, read from the metadata of its file and checked.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* "llama" + ".block_count" and the like, in a buffer of the caller's. */
-static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
+/* Writes a metadata key, such as "llama" + ".block_count", to a buffer and returns the buffer. */
+static const char *specdec__model_write_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
     specdec__writer w = specdec__writer_to(buffer, size);
 
-    specdec__write_string(&w, specdec__model_name(model));
+    specdec__write_string(&w, specdec__model_architecture_name(model));
     specdec__write_string(&w, suffix);
     return buffer;
 }
 
-/* Reads a model's keys, one after the other. After the first failure, which is in result, nothing more is read. */
+/* Reads metadata keys of a model one after the other. After the first failure, which is in `result`, no more keys are
+   read. */
 typedef struct specdec__model_reader {
-    const specdec__model *model;
-    specdec_error *error;
-    specdec_result result;
+    const specdec__model *model; /* the model whose file is read */
+    specdec_error *error;        /* filled in by the first failure */
+    specdec_result result;       /* SPECDEC_OK, or the first failure */
 } specdec__model_reader;
 
-static specdec__model_reader specdec__model_read(const specdec__model *model, specdec_error *error)
+/* Returns a reader of a model's metadata keys. */
+static specdec__model_reader specdec__model_start_reading(const specdec__model *model, specdec_error *error)
 {
     specdec__model_reader reader;
 
@@ -35594,65 +35704,71 @@ static specdec__model_reader specdec__model_read(const specdec__model *model, sp
     return reader;
 }
 
-/* A required or (fallback >= 0) optional count. A list with a number for each layer counts, if all are equal. */
-static int specdec__model_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
+/* Reads a count in [low, high]; the key is optional if fallback >= 0. A list with a number for each layer is read if
+   all numbers are equal. Returns `low` after a failure. */
+static int specdec__model_read_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
 {
     char key[96];
     int64_t value = fallback;
 
     if (!r->result)
-        r->result = specdec__gguf_get_integer(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
+        r->result = specdec__gguf_get_integer(&r->model->gguf,
+                                              specdec__model_write_key(r->model, suffix, key, sizeof key),
                                               r->model->layers + r->model->nextn, low, high, &value, r->error);
     if (!r->result && value < 0)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     return r->result ? low : (int)value;
 }
 
-static float specdec__model_float(specdec__model_reader *r, const char *suffix, float fallback)
+/* Reads a float; returns `fallback` if the key is absent. */
+static float specdec__model_read_float(specdec__model_reader *r, const char *suffix, float fallback)
 {
     char key[96];
 
     if (!r->result)
-        r->result = specdec__gguf_get_float(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
-                                            &fallback, r->error);
+        r->result = specdec__gguf_get_float(&r->model->gguf,
+                                            specdec__model_write_key(r->model, suffix, key, sizeof key), &fallback,
+                                            r->error);
     return fallback;
 }
 
-/* A float that must be there. */
-static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
+/* Reads a float whose key is required. */
+static float specdec__model_required_float(specdec__model_reader *r, const char *suffix)
 {
     specdec__gguf_value unused;
     char key[96];
 
-    specdec__model_key(r->model, suffix, key, sizeof key);
-    if (!r->result && !specdec__gguf_find(&r->model->gguf, key, &unused))
+    specdec__model_write_key(r->model, suffix, key, sizeof key);
+    if (!r->result && !specdec__gguf_find_value(&r->model->gguf, key, &unused))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
-    return specdec__model_float(r, suffix, 1);
+    return specdec__model_read_float(r, suffix, 1);
 }
 
-/* The base of RoPE: the file's, as llama.cpp or as Ollama spells it, or that of an architecture whose files need not
-   say it. */
-static float specdec__model_base(specdec__model_reader *r)
+/* Reads the base of RoPE: the key of llama.cpp, or that of Ollama; else the trait ROPE_BASE, if the architecture has
+   it. */
+static float specdec__model_read_rope_base(specdec__model_reader *r)
 {
     const float unsaid = (float)r->model->trait[SPECDEC__ROPE_BASE];
-    const float base = specdec__model_float(r, ".rope.global.freq_base", unsaid);
+    const float base = specdec__model_read_float(r, ".rope.global.freq_base", unsaid);
 
-    return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
+    return base > 0 ? specdec__model_read_float(r, ".rope.freq_base", base)
+                    : specdec__model_required_float(r, ".rope.freq_base");
 }
 
-/* Reads a size of layers: a number, or a list with one for each block. needed: it must be there. */
+/* Reads the key of a size of layers, a number or a list with one number for each block, and checks its values. needed:
+   1: the key is required. Errors: FORMAT. */
 static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m, int list, int needed)
 {
     specdec__gguf_value *v = &m->list[list];
-    const int low = specdec__list_table[list].may_lack && m->trait[SPECDEC__GAPS] ? 0 : 1;
+    const int low = specdec__list_table[list].may_lack && m->trait[SPECDEC__ZERO_SIZES] ? 0 : 1;
     int64_t value = 0;
     char key[96];
     uint64_t i;
 
-    specdec__model_key(m, specdec__list_table[list].suffix, key, sizeof key);
+    specdec__model_write_key(m, specdec__list_table[list].suffix, key, sizeof key);
     if (r->result)
         return;
-    if (!specdec__gguf_find(&m->gguf, key, v)) {
+    if (!specdec__gguf_find_value(&m->gguf, key, v)) {
         if (needed)
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
         return;
@@ -35661,63 +35777,66 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
                                   (unsigned long long)v->count, m->layers + m->nextn);
     for (i = 0; !r->result && i < (v->is_array ? v->count : 1); i++)
-        if (!specdec__gguf_integer(v->type, v->items + (size_t)i * specdec__gguf_type_size[v->type], &value))
-            r->result = specdec__gguf_wrong_type(key, "an ", "integer", v, r->error);
+        if (!specdec__gguf_read_integer(v->type, v->items + (size_t)i * specdec__gguf_type_size[v->type], &value))
+            r->result = specdec__gguf_refuse_type(key, "an ", "integer", v, r->error);
         else if (value < low || value > specdec__list_table[list].high)
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
-/* A size of a layer, or what it is where the file does not say it. */
-static int specdec__model_listed(const specdec__model *m, int list, int index, int fallback)
+/* Returns a size of a layer; `fallback` if the file has no key for it. */
+static int specdec__model_layer_size(const specdec__model *m, int list, int index, int fallback)
 {
     const specdec__gguf_value *v = &m->list[list];
     int64_t value = fallback;
 
     if (v->items)
-        specdec__gguf_integer(v->type, v->items + (v->is_array ? (size_t)index * specdec__gguf_type_size[v->type] : 0),
-                              &value);
+        specdec__gguf_read_integer(v->type, v->items + (v->is_array ? (size_t)index * specdec__gguf_type_size[v->type]
+                                                        : 0),
+                                   &value);
     return (int)value;
 }
 
-/* Reads how wide the shared expert of a mixture is, if there is one. */
-static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
+/* Reads the width of the shared expert of a mixture, if it has one. */
+static void specdec__model_read_shared_expert(specdec__model_reader *r, specdec__model *m)
 {
-    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_count(r, ".expert_shared_count", 0, 1024, 0);
-    const int said = specdec__model_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
+    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_read_count(r, ".expert_shared_count", 0, 1024, 0);
+    const int said = specdec__model_read_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
 
     m->shared_ff = said ? m->trait[SPECDEC__SHARED_EACH] ? said * count : said : count * m->expert_ff;
     if (!m->shared_ff && m->trait[SPECDEC__SHARED_GATE])
-        m->shared_ff = specdec__model_listed(m, SPECDEC__LIST_FF, 0, 0);
+        m->shared_ff = specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, 0);
     if (!r->result && m->shared_ff > most)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
 }
 
-/* Reads how experts are chosen and weighted. */
-static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
+/* Reads how a token's experts are chosen and weighted. */
+static void specdec__model_read_router(specdec__model_reader *r, specdec__model *m)
 {
-    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_count(r, ".expert_gating_func", 0, 3, 0);
+    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_read_count(r, ".expert_gating_func", 0, 3,
+                                                                                         0);
 
-    m->sigmoid = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
-    m->normed = specdec__model_count(r, ".expert_weights_norm", 0, 1, kind == 3 || (usual & SPECDEC__NORMED));
-    m->expert_scale = specdec__model_float(r, ".expert_weights_scale", 1);
+    m->sigmoid_experts = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
+    m->normed_experts = specdec__model_read_count(r, ".expert_weights_norm", 0, 1,
+                                                  kind == 3 || (usual & SPECDEC__NORMED));
+    m->expert_scale = specdec__model_read_float(r, ".expert_weights_scale", 1);
     m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
-    m->groups = specdec__model_count(r, ".expert_group_count", 1,
+    m->groups = specdec__model_read_count(r, ".expert_group_count", 1,
                                       specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), 1);
-    m->groups_chosen = specdec__model_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
+    m->groups_chosen = specdec__model_read_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
     if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
-    if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen))
+    if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen_experts))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT,
                                   "%d of %d groups of experts, %d experts in all, of which %d are chosen",
-                                  m->groups_chosen, m->groups, m->experts, m->chosen);
+                                  m->groups_chosen, m->groups, m->experts, m->chosen_experts);
 }
 
-/* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
-static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
+/* Reads the sizes of a mixture of experts. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_read_experts(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
 
-    m->experts = specdec__model_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
+    m->experts = specdec__model_read_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
         return r.result;
     if (!SPECDEC__EXPERTS)
@@ -35726,112 +35845,114 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
-    m->chosen = specdec__model_count(&r, ".expert_used_count", 1, specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN),
-                                     -1);
-    m->expert_ff = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
-                                        specdec__model_listed(m, SPECDEC__LIST_FF, 0, -1));
-    m->leading = specdec__model_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
-    m->every = specdec__model_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
-    m->latent = specdec__model_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
+    m->chosen_experts = specdec__model_read_count(&r, ".expert_used_count", 1,
+                                                  specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), -1);
+    m->expert_ff = specdec__model_read_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
+                                             specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, -1));
+    m->leading_dense = specdec__model_read_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
+    m->expert_interval = specdec__model_read_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
+    m->latent = specdec__model_read_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
     if (!r.result && (m->expert_ff < 1 || m->expert_ff % 16 || m->embedding % 16 || m->latent % 16))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
                              m->expert_ff, m->latent ? m->latent : m->embedding);
-    specdec__model_shared(&r, m);
-    specdec__model_router(&r, m);
+    specdec__model_read_shared_expert(&r, m);
+    specdec__model_read_router(&r, m);
     return r.result;
 }
 
-/* Reads the sizes of latent attention. */
+/* Reads the sizes of latent attention (MLA). */
 static void specdec__model_read_latent(specdec__model_reader *r, specdec__model *m)
 {
     specdec__latent *latent = &m->latent_attention;
 
-    latent->rank = specdec__model_count(r, ".attention.kv_lora_rank", 1, 1024, -1);
-    latent->query_rank = specdec__model_count(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
-    latent->key_dim = specdec__model_count(r, ".attention.key_length_mla", 1, 4096, -1);
-    latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
+    latent->rank = specdec__model_read_count(r, ".attention.kv_lora_rank", 1, 1024, -1);
+    latent->query_rank = specdec__model_read_count(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
+    latent->key_dim = specdec__model_read_count(r, ".attention.key_length_mla", 1, 4096, -1);
+    latent->value_dim = specdec__model_read_count(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
-/* Reads the sizes of blocks that are drafted in one pass, and whether a row of one sees those behind it. */
+/* Reads the sizes of a model that drafts blocks in one pass, and whether a row of a block attends to later rows. */
 static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
 {
     static const char mask[] = "tokenizer.ggml.mask_token_id";
-    specdec__block *b = &m->block;
+    specdec__block_model *b = &m->block;
     int64_t token = -1;
 
-    b->size = specdec__model_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
-    b->first = !specdec__model_count(r, ".sample_from_anchor", 0, 1, 0);
-    b->taps = specdec__model_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
-    b->group = specdec__model_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
-    b->candidates = specdec__model_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
-    if (specdec__model_count(r, ".attention.causal", 0, 1, 0))
-        m->trait[SPECDEC__SIGHT] = SPECDEC__SEES_ANCESTORS;
+    b->size = specdec__model_read_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
+    b->draft_row = !specdec__model_read_count(r, ".sample_from_anchor", 0, 1, 0);
+    b->taps = specdec__model_read_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
+    b->group_size = specdec__model_read_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
+    b->candidates = specdec__model_read_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
+    if (specdec__model_read_count(r, ".attention.causal", 0, 1, 0))
+        m->trait[SPECDEC__VISIBLE_KEYS] = SPECDEC__SEES_ANCESTORS;
     if (!r->result)
         r->result = specdec__gguf_get_integer(&m->gguf, mask, 0, 0, 1 << 24, &token, r->error);
     if (!r->result && token < 0)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", mask);
-    if (!r->result && m->embedding % b->group)
-        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "conv_group_size %d of %d dimensions", b->group,
+    if (!r->result && m->embedding % b->group_size)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "conv_group_size %d of %d dimensions", b->group_size,
                                   m->embedding);
-    b->mask = (int32_t)token;
+    b->mask_token = (int32_t)token;
 }
 
-/* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
-static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
+/* Reads the sizes of a model that are the same for all layers, and the keys of those that may differ. Errors: FORMAT,
+   UNSUPPORTED. */
+static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i;
 
-    m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
+    m->layers = specdec__model_read_count(&r, ".block_count", 1, 1 << 20, -1);
     if (!m->trait[SPECDEC__READS_STATES]) /* all of its blocks do */
-        m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+        m->nextn = specdec__model_read_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
-    m->all = m->layers -= m->nextn;
+    m->all_layers = m->layers -= m->nextn;
     if (m->trait[SPECDEC__SHARES_KEYS])
-        m->sharing = specdec__model_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
+        m->sharing_layers = specdec__model_read_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
     if (m->trait[SPECDEC__LAYER_INPUTS])
-        m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
-    m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
+        m->inputs.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
+    m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, most, -1);
     if (m->trait[SPECDEC__ALTUP]) {
-        m->streams.count = specdec__model_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
-                                                m->trait[SPECDEC__ALTUP]);
-        specdec__model_count(&r, ".altup.active_idx", 0, 0, 0);
+        m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
+                                                     m->trait[SPECDEC__ALTUP]);
+        specdec__model_read_count(&r, ".altup.active_idx", 0, 0, 0);
     }
-    m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
+    m->context = specdec__model_read_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
         specdec__model_read_block(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
-    m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
+    m->epsilon = specdec__model_required_float(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
                                                                         : ".attention.layer_norm_rms_epsilon");
     if (r.result)
         return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
-    return specdec__model_experts(m, error);
+    return specdec__model_read_experts(m, error);
 }
 
-/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for
-   all. */
-static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
+/* Reads the four parameters of a layer's xIELU. Their keys have no architecture in them; each is one float, or a list
+   with a float for each block. Errors: FORMAT. */
+static specdec_result specdec__model_read_activation(const specdec__model *m, int index, float *shape,
+                                                     specdec_error *error)
 {
     static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
     specdec__gguf_value v;
     int i;
 
     for (i = 0; i < 4; i++) {
-        if (!specdec__gguf_find(&m->gguf, keys[i], &v))
+        if (!specdec__gguf_find_value(&m->gguf, keys[i], &v))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
         if (v.type != SPECDEC_GGUF_F32)
-            return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
-        if (v.is_array && v.count != (uint64_t)(m->all + m->nextn))
+            return specdec__gguf_refuse_type(keys[i], "", "f32", &v, error);
+        if (v.is_array && v.count != (uint64_t)(m->all_layers + m->nextn))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
-                                 (unsigned long long)v.count, m->all + m->nextn);
+                                 (unsigned long long)v.count, m->all_layers + m->nextn);
         shape[i] = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
         if (!(shape[i] >= -100 && shape[i] <= 100))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", keys[i]);
@@ -35842,21 +35963,21 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
     return SPECDEC_OK;
 }
 
-/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that
-   it is no more than -100 (minus infinity). */
-static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
-                                              specdec_error *error)
+/* Reads the sparsity of a layer's gates: one float, or a list with a float for each block; -100 or less (such as minus
+   infinity) stands for gates that are not sparse. Errors: FORMAT. */
+static specdec_result specdec__model_read_sparsity(const specdec__model *m, int index, float *sparsity,
+                                                   specdec_error *error)
 {
-    const int blocks = m->all + m->nextn;
+    const int blocks = m->all_layers + m->nextn;
     specdec__gguf_value v;
     char key[96];
 
-    specdec__model_key(m, ".activation_sparsity_scale", key, sizeof key);
+    specdec__model_write_key(m, ".activation_sparsity_scale", key, sizeof key);
     *sparsity = index < m->trait[SPECDEC__SPARSE] ? 1.64485363f : 0; /* 95 of 100 values of a normal distribution */
-    if (!specdec__gguf_find(&m->gguf, key, &v))
+    if (!specdec__gguf_find_value(&m->gguf, key, &v))
         return SPECDEC_OK;
     if (v.type != SPECDEC_GGUF_F32)
-        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+        return specdec__gguf_refuse_type(key, "", "f32", &v, error);
     if (v.is_array && v.count != (uint64_t)blocks)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
                              (unsigned long long)v.count, blocks);
@@ -35867,79 +35988,80 @@ static specdec_result specdec__model_sparsity(const specdec__model *m, int index
     return SPECDEC_OK;
 }
 
-/* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of
-   every so many (of 0: all). */
-static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *error)
+/* Reads which layers are alternate ones, with a window, if the file has a key for it: a list marks them, or a number n:
+   all but the last of every n layers (0: all). Errors: FORMAT. */
+static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_error *error)
 {
     int64_t value;
     char key[96];
 
-    specdec__model_key(m, ".attention.sliding_window_pattern", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &m->pattern))
+    specdec__model_write_key(m, ".attention.sliding_window_pattern", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->alternates))
         return SPECDEC_OK;
-    if (m->pattern.is_array && m->pattern.count != (uint64_t)(m->layers + m->nextn))
+    if (m->alternates.is_array && m->alternates.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
-                             (unsigned long long)m->pattern.count, m->layers + m->nextn);
-    if (!specdec__gguf_integer(m->pattern.type, m->pattern.items, &value))
-        return specdec__gguf_wrong_type(key, "an ", "integer", &m->pattern, error);
-    return m->pattern.is_array || value >= 0
+                             (unsigned long long)m->alternates.count, m->layers + m->nextn);
+    if (!specdec__gguf_read_integer(m->alternates.type, m->alternates.items, &value))
+        return specdec__gguf_refuse_type(key, "an ", "integer", &m->alternates, error);
+    return m->alternates.is_array || value >= 0
                ? SPECDEC_OK
                : specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
-/* Whether a layer is one of the others, by that or by the architecture's row. */
-static int specdec__model_other(const specdec__model *m, int index)
+/* Whether a layer is an alternate one, by the file's list or number, or else by the architecture's traits. */
+static int specdec__model_layer_alternates(const specdec__model *m, int index)
 {
-    const specdec__gguf_value *p = &m->pattern;
+    const specdec__gguf_value *p = &m->alternates;
     int64_t value = 0;
 
     if (!p->items)
-        return (int)(m->trait[SPECDEC__OTHERS] >> index % m->trait[SPECDEC__PERIOD] & 1);
-    specdec__gguf_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
-                          &value);
+        return (int)(m->trait[SPECDEC__ALTERNATES] >> index % m->trait[SPECDEC__PERIOD] & 1);
+    specdec__gguf_read_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
+                               &value);
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
-/* Whether a layer of these sizes has a state. */
-static int specdec__model_recurs(const specdec__model *m, int index, const specdec__shape *s)
+/* Whether a layer of these sizes is recurrent. */
+static int specdec__model_layer_is_recurrent(const specdec__model *m, int index, const specdec__shape *s)
 {
     const specdec__gguf_value *list = &m->recurrent;
     int64_t value = 0;
 
-    if (!specdec__mixing_is(&m->mixing) ||
-        index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+    if (!specdec__mixing_exists(&m->mixing) ||
+        index >= (m->all_layers ? m->all_layers : m->layers)) /* blocks that only predict have attention */
         return 0;
-    if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
         return 1;
-    if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
+    if (m->trait[SPECDEC__RECURS] != SPECDEC__RECURS_AS_LISTED)
         return !s->kv_heads &&
-               (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || (!s->feed_forward && !s->experts));
+               (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_WITHOUT_ATTENTION || (!s->feed_forward && !s->experts));
     if (!list->items)
-        return (index + 1) % m->interval != 0;
-    specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
+        return (index + 1) % m->attention_interval != 0;
+    specdec__gguf_read_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
     return value != 0;
 }
 
-/* Reads which layers are recurrent, where the file says so. */
-static specdec_result specdec__model_recurrent(specdec__model *m, specdec_error *error)
+/* Reads which layers are recurrent: a list, or an interval of layers with attention. Errors: FORMAT. */
+static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int64_t value;
     char key[96];
 
-    specdec__model_key(m, ".attention.recurrent_layers", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &m->recurrent)) {
-        m->interval = specdec__model_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
+    specdec__model_write_key(m, ".attention.recurrent_layers", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->recurrent)) {
+        m->attention_interval = specdec__model_read_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
         return r.result;
     }
     if (!m->recurrent.is_array || m->recurrent.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is no list of %d layers", key, m->layers + m->nextn);
-    return specdec__gguf_integer(m->recurrent.type, m->recurrent.items, &value)
+    return specdec__gguf_read_integer(m->recurrent.type, m->recurrent.items, &value)
                ? SPECDEC_OK
-               : specdec__gguf_wrong_type(key, "an ", "integer", &m->recurrent, error);
+               : specdec__gguf_refuse_type(key, "an ", "integer", &m->recurrent, error);
 }
 
-/* Checks sizes of recurrent layers: kernels take 16 values at a time. */
+/* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: channels of queries and keys. Errors:
+   FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int wide, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -35950,20 +36072,20 @@ static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int 
     if (x->heads && (x->groups < 1 || x->heads % x->groups))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads of a state cannot share %d keys", x->heads,
                              x->groups);
-    if (wide > most || x->channels > most || x->row > most || x->channels < 1 || x->inner < 1)
+    if (wide > most || x->channels > most || x->input_width > most || x->channels < 1 || x->output_width < 1)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "recurrent layers are too wide");
-    if (x->channels % 16 || x->values % 16 || x->rows % 16 || x->inner / specdec__max_int(x->groups, 1) % 16)
+    if (x->channels % 16 || x->values % 16 || x->rows % 16 || x->output_width / specdec__max_int(x->groups, 1) % 16)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "states of %d channels, %d x %d, %d groups: some are no multiple of 16", x->channels,
                              x->rows, x->values, x->groups);
     return SPECDEC_OK;
 }
 
-/* Reads the sizes of recurrent layers, if the architecture has any. */
-static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *error)
+/* Reads the sizes of recurrent layers, if the architecture has any. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__mixing *x = &m->mixing;
     int inner, wide;
 
@@ -35974,105 +36096,109 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "recurrent layers, which %s has, are left out of this build by SPECDEC_NO_RECURRENT",
                              m->architecture->name);
-    if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_AS_LISTED &&
+        (r.result = specdec__model_read_recurrent_layers(m, error)) != SPECDEC_OK)
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
-        x->taps = specdec__model_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
-        x->channels = x->kept = x->inner = m->embedding;
-        x->row = 3 * m->embedding;
-        return r.result ? r.result : specdec__model_check_mixing(x, x->row, error);
+        x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
+        x->channels = x->kept = x->output_width = m->embedding;
+        x->input_width = 3 * m->embedding;
+        return r.result ? r.result : specdec__model_check_mixing(x, x->input_width, error);
     }
-    x->taps = specdec__model_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
-    x->rows = specdec__model_count(&r, ".ssm.state_size", 1, most, -1);
-    x->groups = specdec__model_count(&r, ".ssm.group_count", 0, most, -1);
-    x->heads = specdec__model_count(&r, ".ssm.time_step_rank", 1, most, -1);
-    inner = specdec__model_count(&r, ".ssm.inner_size", 1, most, -1);
+    x->taps = specdec__model_read_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
+    x->rows = specdec__model_read_count(&r, ".ssm.state_size", 1, most, -1);
+    x->groups = specdec__model_read_count(&r, ".ssm.group_count", 0, most, -1);
+    x->heads = specdec__model_read_count(&r, ".ssm.time_step_rank", 1, most, -1);
+    inner = specdec__model_read_count(&r, ".ssm.inner_size", 1, most, -1);
     if (r.result)
         return r.result;
     if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
                              x->rows);
-    x->inner = x->inputs = inner;
+    x->output_width = x->first_kept = inner;
     x->values = inner / x->heads;
     wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
     if (wide > most)
         return specdec__model_check_mixing(x, wide, error);
     x->channels = inner + wide;
-    x->query = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
-    x->key = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
-    x->value = x->kind == SPECDEC__DELTA ? wide : 0;
-    x->cycles = m->trait[SPECDEC__CYCLES];
-    x->paired = x->kind == SPECDEC__DELTA && !x->cycles;
+    x->query_channel = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
+    x->key_channel = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
+    x->value_channel = x->kind == SPECDEC__DELTA ? wide : 0;
+    x->keys_by_modulo = m->trait[SPECDEC__KEYS_BY_MODULO];
+    x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
     x->kept = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
-    x->row = inner + x->kept;
+    x->input_width = inner + x->kept;
     return specdec__model_check_mixing(x, wide, error);
 }
 
-static int specdec__model_windowed(const specdec__model *m, int index)
+/* Whether a layer has a sliding window. */
+static int specdec__model_layer_has_window(const specdec__model *m, int index)
 {
-    return specdec__model_other(m, index) && m->window;
+    return specdec__model_layer_alternates(m, index) && m->window;
 }
 
-/* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
+/* Returns the sizes of a layer, unchecked: see specdec__model_check_layers. Layers with a window may have keys of their
+   own (..._swa). */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
-    const int other = specdec__model_other(m, index), windowed = specdec__model_windowed(m, index);
+    const int other = specdec__model_layer_alternates(m, index), windowed = specdec__model_layer_has_window(m, index);
     specdec__shape s;
     int i;
 
-    s.keys_of = -1;
+    s.key_layer = -1;
     s.span = windowed ? SPECDEC__WINDOW : SPECDEC__WHOLE;
-    s.rope = other != m->trait[SPECDEC__REST_TURNS] && m->trait[SPECDEC__OTHER_BASE] != 0 &&
+    s.rope = other != m->trait[SPECDEC__BASE_OF_REGULAR] && m->trait[SPECDEC__ALTERNATE_BASE] != 0 &&
                      (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
-                 ? SPECDEC__ROPE_OTHER
+                 ? SPECDEC__ROPE_ALTERNATE
                  : SPECDEC__ROPE;
-    s.heads = specdec__model_listed(m, SPECDEC__LIST_HEADS, index, 0);
-    s.kv_heads = specdec__model_listed(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
-    s.key_dim = specdec__model_listed(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
-    s.key_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
-    s.value_dim = specdec__model_listed(m, SPECDEC__LIST_VALUE, index, s.key_dim);
-    s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
-    s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
-    s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 &&
-                        specdec__model_listed(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+    s.heads = specdec__model_layer_size(m, SPECDEC__LIST_HEADS, index, 0);
+    s.kv_heads = specdec__model_layer_size(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
+    s.key_dim = specdec__model_layer_size(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
+    s.key_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
+    s.value_dim = specdec__model_layer_size(m, SPECDEC__LIST_VALUE, index, s.key_dim);
+    s.value_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
+    s.rope_dim = specdec__model_layer_size(m, SPECDEC__LIST_ROPE, index, s.key_dim);
+    s.rope_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
+    s.experts = m->experts && index >= m->leading_dense && (index + 1) % m->expert_interval == 0 &&
+                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
                     ? m->experts
                     : 0;
-    s.shared = s.experts > 0 && !m->trait[SPECDEC__BOTH];
-    s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
+    s.shared = s.experts > 0 && !m->trait[SPECDEC__DENSE_BESIDE_EXPERTS];
+    s.feed_forward = s.shared ? m->shared_ff : specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
-    s.recurrent = specdec__model_recurs(m, index, &s);
-    if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
+    s.recurrent = specdec__model_layer_is_recurrent(m, index, &s);
+    if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_AS_LISTED)
         s.heads = s.kv_heads = 0;
-    if (m->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
-        s.keys_of = 0;
-    for (i = m->all - m->sharing; index >= m->all - m->sharing && s.keys_of < 0 && i-- > 0;)
-        if (specdec__model_windowed(m, i) == windowed)
-            s.keys_of = i;
+    if (m->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW)
+        s.key_layer = 0;
+    for (i = m->all_layers - m->sharing_layers; index >= m->all_layers - m->sharing_layers && s.key_layer < 0 &&
+         i-- > 0;)
+        if (specdec__model_layer_has_window(m, i) == windowed)
+            s.key_layer = i;
     return s;
 }
 
-/* Checks that a layer can read the keys of the one that it shares them with. */
+/* Checks that a layer can read the keys of the layer that it shares them with. Errors: FORMAT. */
 static specdec_result specdec__model_check_sharing(const specdec__model *m, int index, const specdec__shape *s,
                                                    specdec_error *error)
 {
     specdec__shape other;
 
-    if (index < m->all - m->sharing)
+    if (index < m->all_layers - m->sharing_layers)
         return SPECDEC_OK;
-    if (s->keys_of < 0)
+    if (s->key_layer < 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
-                             "shared_kv_layers %d of %d: no layer before these sees as much as layer %d", m->sharing,
-                             m->all, index);
-    other = specdec__model_layer_shape(m, s->keys_of);
+                             "shared_kv_layers %d of %d: no layer before these sees as much as layer %d",
+                             m->sharing_layers, m->all_layers, index);
+    other = specdec__model_layer_shape(m, s->key_layer);
     if (other.kv_heads != s->kv_heads || other.key_dim != s->key_dim || other.value_dim != s->value_dim)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "layer %d shares %d heads of %d keys and %d values, which layer %d does not have", index,
-                             s->kv_heads, s->key_dim, s->value_dim, s->keys_of);
+                             s->kv_heads, s->key_dim, s->value_dim, s->key_layer);
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer with multi-head latent attention. */
+/* Checks the sizes of a layer with latent attention. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
                                                   specdec_error *error)
 {
@@ -36095,7 +36221,7 @@ static specdec_result specdec__model_check_latent(const specdec__model *m, const
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer's attention. */
+/* Checks the sizes of a layer's attention. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_shape(const specdec__model *m, const specdec__shape *s, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -36121,18 +36247,18 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
     return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
 }
 
-/* Checks the sizes of the layers that are here, and finds the largest of each. */
-static specdec_result specdec__model_layers(specdec__model *m, specdec_error *error)
+/* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_check_layers(specdec__model *m, specdec_error *error)
 {
-    specdec_result result;
+    specdec_result result; /* SPECDEC_OK, or the first failure */
     int i, any = 0;
 
-    for (i = m->first; i < m->first + m->layers; i++) {
+    for (i = m->first_layer; i < m->first_layer + m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
         if (!s.shared && !m->list[SPECDEC__LIST_FF].items)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s.feed_forward_length is missing",
-                                 specdec__model_name(m));
+                                 specdec__model_architecture_name(m));
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
         if (!s.kv_heads)
             continue;
@@ -36157,41 +36283,41 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
     return SPECDEC_OK;
 }
 
-/* Refuses a file with a key that asks for what is not done: a text that sees what follows, other sizes of layers with a
-   window where none has one. */
-static specdec_result specdec__model_demands(const specdec__model *m, specdec_error *error)
+/* Refuses a file with a key that asks for what the engine cannot do: attention to later tokens, or other sizes for
+   layers with a window in a model without a window. Errors: UNSUPPORTED. */
+static specdec_result specdec__model_refuse_demands(const specdec__model *m, specdec_error *error)
 {
     const struct { const char *suffix; int done; } key[] = {
         {".attention.causal", 1}, {".attention.key_length_swa", m->head_dim},
         {".attention.value_length_swa", m->head_dim}, {".rope.dimension_count_swa", m->rope_dim[SPECDEC__ROPE]}};
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i;
 
     for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
-        const int asked = specdec__model_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
+        const int asked = specdec__model_read_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
-            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)", specdec__model_name(m),
-                                 key[i].suffix, asked, key[i].done);
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)",
+                                 specdec__model_architecture_name(m), key[i].suffix, asked, key[i].done);
     }
     return r.result;
 }
 
-/* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 in the file counts as
-   absent. */
-static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
+/* Reads scales, soft caps and the window: the file's, or else those of the architecture's traits. A scale of 0 in the
+   file counts as absent. Errors: FORMAT. */
+static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i, window = m->trait[SPECDEC__WINDOW_KEYS];
 
     for (i = 0; i < SPECDEC__FACTS; i++) {
-        const float value = specdec__model_float(&r, specdec__fact_table[i], 0);
+        const float value = specdec__model_read_float(&r, specdec__fact_table[i], 0);
 
         if (r.result)
             return r.result;
         if (!(value >= 0 && value < 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", specdec__fact_table[i] + 1);
-        if (!(value > 0) && m->trait[SPECDEC__MUST_SAY] >> i & 1)
+        if (!(value > 0) && m->trait[SPECDEC__REQUIRED_FACTS] >> i & 1)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
         if (i == SPECDEC__LOGIT_SCALE && !m->trait[SPECDEC__LOGITS_TIMES])
@@ -36206,24 +36332,24 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     }
     if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
+    window = specdec__model_read_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
-    return r.result ? r.result : specdec__model_pattern(m, error);
+    return r.result ? r.result : specdec__model_read_alternates(m, error);
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/tensors: tensors found by name, checked against their shapes, and counted.
+ * >>model/tensors: finds tensors by name, checks their types and shapes, and counts the memory of matrices.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* What a layer multiplies queries by. */
+/* Returns the factor of a layer's queries. */
 static float specdec__model_query_scale(const specdec__model *m, const specdec__shape *shape)
 {
     const specdec__latent *latent = &m->latent_attention;
-    const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
+    const int wide = m->all_layers == m->trait[SPECDEC__WIDE_QUERIES];
     float scale = m->fact[SPECDEC__QUERY_SCALE];
 
     if (m->trait[SPECDEC__UNSCALED] && !(scale > 0))
@@ -36235,7 +36361,7 @@ static float specdec__model_query_scale(const specdec__model *m, const specdec__
     return scale * m->query_factor;
 }
 
-/* Counts a layer of these sizes. Returns the number of its state; -1: it has none. */
+/* Counts a layer of this shape. Returns its number among the recurrent layers; -1: it is not recurrent. */
 static int specdec__model_count_layer(specdec__model *m, const specdec__shape *shape)
 {
     if (shape->kv_heads) {
@@ -36245,9 +36371,10 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
     return shape->recurrent ? m->mixing.layers++ : -1;
 }
 
-static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
-                                          specdec__gguf_tensor *out,
-                                          int *found, specdec_error *error)
+/* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
+static specdec_result specdec__model_look_up_tensor(const specdec__model *m, const char *name, int required,
+                                                    specdec__gguf_tensor *out,
+                                                    int *found, specdec_error *error)
 {
     *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
@@ -36255,8 +36382,8 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
     return SPECDEC_OK;
 }
 
-/* Refuses a tensor of a type that is not read. */
-static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
+/* Returns the error for a tensor of a type that cannot be read. */
+static specdec_result specdec__model_refuse_type(const char *name, uint32_t type, specdec_error *error)
 {
     const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
 
@@ -36267,8 +36394,9 @@ static specdec_result specdec__model_fail_type(const char *name, uint32_t type, 
                                     "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
 
-/* Writes the name of a tensor "X.weight" with another ending, ".scale". Returns 0 when it has not that ending. */
-static int specdec__model_renamed(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
+/* Replaces the ending of a tensor name, as "X.weight" by "X.scale". Returns 0 if the name has another ending, or `out`
+   is too small. */
+static int specdec__model_replace_ending(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
 {
     specdec__writer w = specdec__writer_to(out, size);
     const size_t end = strlen(from);
@@ -36281,9 +36409,10 @@ static int specdec__model_renamed(specdec__bytes name, const char *from, const c
     return 1;
 }
 
-/* Binds the scales of count matrices that are one, where the file has such: "X.scale" beside "X.weight" (NVFP4). */
-static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
-                                            specdec_error *error)
+/* Binds the factors of `count` matrices in one tensor, if the file has them: "X.scale" beside "X.weight" (NVFP4).
+   Errors: FORMAT. */
+static specdec_result specdec__model_bind_scales(const specdec__model *m, const char *name, int count,
+                                                 specdec__matrix *out, specdec_error *error)
 {
     static const char router[] = ".ffn_gate_inp.weight";
     specdec__bytes weight = {(const unsigned char *)name, strlen(name)};
@@ -36292,10 +36421,11 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
     int i;
 
     out->scales = NULL;
-    if (m->trait[SPECDEC__BOTH] && specdec__model_renamed(weight, router, "", scale, sizeof scale))
+    if (m->trait[SPECDEC__DENSE_BESIDE_EXPERTS] && specdec__model_replace_ending(weight, router, "", scale,
+                                                                                 sizeof scale))
         return SPECDEC_OK; /* "X.scale" is the weight of a norm */
     out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
-    if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
+    if (!specdec__model_replace_ending(weight, ".weight", ".scale", scale, sizeof scale) ||
         !specdec__model_find_tensor(m, scale, &t))
         return SPECDEC_OK;
     if (t.type != SPECDEC__TYPE_F32 || t.shape[0] != (uint64_t)count || t.shape[1] != 1 || t.shape[2] != 1 ||
@@ -36313,19 +36443,20 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* Binds `count` matrices of exactly (rows, columns) as one; *found tells whether an optional one is there. */
-static specdec_result specdec__model_matrices(const specdec__model *m, const char *name, int count, int rows,
-                                              int columns, int required,
-                                              specdec__matrix *out, int *found, specdec_error *error)
+/* Binds `count` matrices of exactly (rows, columns) in one tensor, as one matrix; *found: 1 if an optional tensor is
+   there. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_bind_joined_matrices(const specdec__model *m, const char *name, int count,
+                                                          int rows, int columns, int required,
+                                                          specdec__matrix *out, int *found, specdec_error *error)
 {
     specdec__gguf_tensor t;
-    specdec_result result = specdec__model_find(m, name, required, &t, found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, found, error);
 
     if (result || !*found)
         return result;
     out->type = specdec__quant_find(t.type);
     if (!out->type)
-        return specdec__model_fail_type(name, t.type, error);
+        return specdec__model_refuse_type(name, t.type, error);
     if (specdec__quant_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
@@ -36344,28 +36475,30 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->tiles = NULL;
     out->bounds = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
-    out->run = out->apart = 0;
-    return specdec__model_scales(m, name, count, out, error);
+    out->run_tiles = out->run_stride = 0;
+    return specdec__model_bind_scales(m, name, count, out, error);
 }
 
-static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
-                                            int required,
-                                            specdec__matrix *out, int *found, specdec_error *error)
+/* Binds a matrix of exactly (rows, columns); *found: 1 if an optional tensor is there. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_bind_matrix(const specdec__model *m, const char *name, int rows, int columns,
+                                                 int required,
+                                                 specdec__matrix *out, int *found, specdec_error *error)
 {
-    return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
+    return specdec__model_bind_joined_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
-/* Values [first, first + size) of a vector of exactly `all` values, or all of so many such vectors, copied into the
-   arena and padded to a multiple of 16; NULL when absent. None is checked. */
-static specdec_result specdec__model_values(const specdec__model *m, const char *name, int all, int first, int size,
-                                            int vectors, int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+/* Copies values [first, first + size) of a vector of exactly `all` values into the arena, padded with zeros to a
+   multiple of 16; with vectors > 1, all values of so many vectors. *out stays NULL if an optional tensor is missing.
+   Values are not checked. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_copy_values(const specdec__model *m, const char *name, int all, int first,
+                                                 int size, int vectors, int required, specdec__arena *arena,
+                                                 const float **out, specdec_error *error)
 {
     specdec__gguf_tensor t;
     const specdec__quant_type *type;
     float *values;
     int found;
-    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -36387,13 +36520,14 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* As specdec__model_values, and checks that all values are numbers of at most 1e16 in size. */
-static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
-                                           int vectors, int required, specdec__arena *arena, const float **out,
-                                           specdec_error *error)
+/* Copies values as specdec__model_copy_values does, and checks that their magnitude is at most 1e16. Errors: FORMAT,
+   UNSUPPORTED. */
+static specdec_result specdec__model_copy_checked_values(const specdec__model *m, const char *name, int all, int first,
+                                                         int size, int vectors, int required, specdec__arena *arena,
+                                                         const float **out, specdec_error *error)
 {
     const float *values = NULL;
-    specdec_result result = specdec__model_values(m, name, all, first, size, vectors, required, arena,
+    specdec_result result = specdec__model_copy_values(m, name, all, first, size, vectors, required, arena,
                                                    &values, error);
     int i;
 
@@ -36406,16 +36540,17 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     return result;
 }
 
-/* A vector of exactly size values, which the file has as a matrix with rows of so many; turned: column by column. */
-static specdec_result specdec__model_folded(const specdec__model *m, const char *name, int size, int row, int turned,
-                                            int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+/* Copies a vector of exactly `size` values that the file has as a matrix with rows of `row` values; turned: 1: column
+   by column. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_copy_folded_vector(const specdec__model *m, const char *name, int size, int row,
+                                                        int turned, int required, specdec__arena *arena,
+                                                        const float **out, specdec_error *error)
 {
     const specdec__quant_type *type;
     specdec__gguf_tensor t;
     float *values, one;
     int found, i, to;
-    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -36440,14 +36575,15 @@ static specdec_result specdec__model_folded(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* A vector of exactly size values, all of them. */
-static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
-                                            specdec__arena *arena,
-                                            const float **out, specdec_error *error)
+/* Copies a vector of exactly `size` values and checks them as specdec__model_copy_checked_values does. */
+static specdec_result specdec__model_copy_vector(const specdec__model *m, const char *name, int size, int required,
+                                                 specdec__arena *arena,
+                                                 const float **out, specdec_error *error)
 {
-    return specdec__model_slice(m, name, size, 0, size, 1, required, arena, out, error);
+    return specdec__model_copy_checked_values(m, name, size, 0, size, 1, required, arena, out, error);
 }
 
+/* Writes the name of a layer's tensor: "blk.", the number of the layer, ".", the suffix. */
 static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
 {
     specdec__writer w = specdec__writer_to(name, size);
@@ -36458,23 +36594,25 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
     specdec__write_string(&w, suffix);
 }
 
+/* Returns the bytes of one tile, 16 rows, of a matrix. */
 SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
 {
     return matrix->row_bytes * SPECDEC__QUANT_ROWS;
 }
-/* Where tile t of a matrix lies in the file. */
-SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *matrix, int t)
+/* Returns the address of tile t of a matrix in the file. */
+SPECDEC__INLINE const unsigned char *specdec__matrix_tile_in_file(const specdec__matrix *matrix, int t)
 {
-    const int place = matrix->run ? t / matrix->run * matrix->apart + t % matrix->run : t;
+    const int place = matrix->run_tiles ? t / matrix->run_tiles * matrix->run_stride + t % matrix->run_tiles : t;
 
     return matrix->file + (size_t)place * specdec__matrix_tile_bytes(matrix);
 }
+/* Returns the number of tiles of a matrix. */
 SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
 {
     return (matrix->rows + SPECDEC__QUANT_ROWS - 1) / SPECDEC__QUANT_ROWS;
 }
 
-/* Counts a matrix, of which a token needs so many rows. */
+/* Adds a matrix to the model's counts of bytes and multiply-adds. rows: how many of its rows a token reads. */
 static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *matrix, int rows)
 {
     const size_t tiles = (size_t)specdec__matrix_tiles(matrix);
@@ -36485,19 +36623,21 @@ static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *
                                       specdec__size_multiply(specdec__matrix_tile_bytes(matrix), tiles));
 }
 
+/* Adds a matrix to the model's counts, all of whose rows a token reads. */
 static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
 {
     specdec__model_count_rows(m, matrix, matrix->rows);
 }
 
-/* The tensor that holds a matrix, or a vector, of a layer: of how many rows, from which on they are its own. */
-typedef struct specdec__holder {
-    const char *suffix;
-    int all, first;
-} specdec__holder;
+/* The tensor that holds a matrix or vector of a layer: a tensor of its own, or a fused one. */
+typedef struct specdec__tensor_holder {
+    const char *suffix;  /* the tensor's name behind "blk.N." */
+    int rows, first_row; /* rows of the tensor; the first of them that is this matrix's or vector's own */
+} specdec__tensor_holder;
 
-/* The suffix of a tensor for matrix i, or vector i, alone, in a layer of these dimensions. */
-static const char *specdec__model_own(const specdec__model *m, int vectors, int i, const int *size)
+/* Returns the tensor name, without "blk.N.", of matrix i (vectors = 0) or vector i (vectors = 1) of a layer, where it
+   has a tensor of its own. size: the layer's dimensions. */
+static const char *specdec__model_own_suffix(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
         return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
@@ -36507,74 +36647,80 @@ static const char *specdec__model_own(const specdec__model *m, int vectors, int 
                                                                         : specdec__matrix_table[i].suffix;
 }
 
-static int specdec__model_rows(int vectors, int i, const int *size)
+/* Returns the rows of matrix i, or the size of vector i, in a layer of these dimensions. */
+static int specdec__model_tensor_rows(int vectors, int i, const int *size)
 {
     return size[vectors ? specdec__vector_table[i].size : specdec__matrix_table[i].rows];
 }
 
-/* Whether a layer of these dimensions has matrix i, or vector i, at all. */
-static int specdec__model_takes(int vectors, int i, const int *size)
+/* Whether a layer of these dimensions has a matrix i, or vector i, at all. */
+static int specdec__model_dimensions_have_tensor(int vectors, int i, const int *size)
 {
-    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
-           (size[SPECDEC__DIM_OWN] || !SPECDEC__HAS_BIT(specdec__of_keys[vectors], i));
+    return specdec__model_tensor_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
+           (size[SPECDEC__DIM_OWN_KEYS] || !SPECDEC__HAS_BIT(specdec__key_tensors[vectors], i));
 }
 
-/* Whether a layer has a tensor; *rows: how many. */
-static int specdec__model_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
+/* Whether the file has a tensor of a layer with this suffix; *rows: its rows, or its size if it is a vector. */
+static int specdec__model_file_has_tensor(const specdec__model *m, int layer, const char *suffix, int vectors,
+                                          uint64_t *rows)
 {
     specdec__gguf_tensor t;
     char name[64];
     int found;
 
     specdec__model_tensor_name(name, sizeof name, layer, suffix);
-    specdec__model_find(m, name, 0, &t, &found, NULL);
+    specdec__model_look_up_tensor(m, name, 0, &t, &found, NULL);
     *rows = found ? t.shape[vectors ? 0 : 1] : 0;
     return found;
 }
 
-/* Whether a layer has a fused tensor, which holds `all` rows, in place of single ones. */
-static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
-                                const int *size)
+/* Whether the file has a fused tensor of a layer, with `all` rows, instead of one for each matrix. */
+static int specdec__model_has_fused(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
+                                    const int *size)
 {
     const char *suffix = vectors ? f->bias : f->weight;
     uint64_t rows;
 
     return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
-           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix, size), vectors,
-                               &rows) &&
-           specdec__model_has(m, layer, suffix, vectors, &rows) && (!f->sized || rows == (uint64_t)all);
+           !specdec__model_file_has_tensor(m, layer, specdec__model_own_suffix(m, vectors,
+                                                                               vectors ? f->vector : f->matrix, size),
+                                           vectors, &rows) &&
+           specdec__model_file_has_tensor(m, layer, suffix, vectors,
+                                          &rows) && (!f->shares_name || rows == (uint64_t)all);
 }
 
-/* Finds what holds matrix i, or vector i: a tensor of its own, or a fused one. */
-static specdec__holder specdec__model_holder(const specdec__model *m, int layer, int vectors, int i, const int *size)
+/* Finds the tensor that holds matrix i, or vector i, of a layer: one of its own, or a fused one. */
+static specdec__tensor_holder specdec__model_find_holder(const specdec__model *m, int layer, int vectors, int i,
+                                                         const int *size)
 {
-    specdec__holder own;
+    specdec__tensor_holder own;
     size_t k;
     int j;
 
-    own.suffix = specdec__model_own(m, vectors, i, size);
-    own.all = specdec__model_rows(vectors, i, size);
-    own.first = 0;
+    own.suffix = specdec__model_own_suffix(m, vectors, i, size);
+    own.rows = specdec__model_tensor_rows(vectors, i, size);
+    own.first_row = 0;
     for (k = 0; k < SPECDEC__COUNT(specdec__fused_table); k++) {
         const specdec__fused *f = &specdec__fused_table[k];
         const int from = vectors ? f->vector : f->matrix, to = from + f->count;
-        specdec__holder fused = {vectors ? f->bias : f->weight, 0, 0};
+        specdec__tensor_holder fused = {vectors ? f->bias : f->weight, 0, 0};
 
         if (i < from || i >= to)
             continue;
         for (j = from; j < to; j++) {
-            fused.first += j < i ? specdec__model_rows(vectors, j, size) : 0;
-            fused.all += specdec__model_rows(vectors, j, size);
+            fused.first_row += j < i ? specdec__model_tensor_rows(vectors, j, size) : 0;
+            fused.rows += specdec__model_tensor_rows(vectors, j, size);
         }
-        if (specdec__model_fuses(m, layer, f, vectors, fused.all, size))
+        if (specdec__model_has_fused(m, layer, f, vectors, fused.rows, size))
             return fused;
     }
     return own;
 }
 
-/* Binds the matrices of a layer of this shape; layer NULL: only checks and counts them. */
-static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const specdec__shape *shape,
-                                                    const int *size, specdec__layer *layer, specdec_error *error)
+/* Binds the matrices of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
+   UNSUPPORTED. */
+static specdec_result specdec__model_bind_matrices(specdec__model *m, int index, const specdec__shape *shape,
+                                                   const int *size, specdec__layer *layer, specdec_error *error)
 {
     specdec__matrix counted;
     char name[64];
@@ -36583,17 +36729,19 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     for (i = 0; i < SPECDEC__MATRICES; i++) {
         const int each = specdec__matrix_table[i].each;
         const int parts = each == SPECDEC__EACH_HEAD ? shape->heads : each ? shape->experts : 1;
-        const int rows = specdec__model_rows(0, i, size);
+        const int rows = specdec__model_tensor_rows(0, i, size);
         specdec__matrix *matrix = layer ? &layer->matrix[i] : &counted;
-        specdec__holder holder;
+        specdec__tensor_holder holder;
         specdec_result result;
 
-        if (!specdec__model_takes(0, i, size))
+        if (!specdec__model_dimensions_have_tensor(0, i, size))
             continue;
-        holder = specdec__model_holder(m, index, 0, i, size);
+        holder = specdec__model_find_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],
-                                         i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix, &found, error);
+        result = specdec__model_bind_joined_matrices(m, name, parts, holder.rows,
+                                                     size[specdec__matrix_table[i].columns],
+                                                     i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix,
+                                                     &found, error);
         if (result)
             return result;
         if (!found && size[SPECDEC__DIM_K] != size[SPECDEC__DIM_V])
@@ -36602,13 +36750,13 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         if (!found)
             continue;
         matrix->rows = rows * parts;
-        matrix->file += (size_t)holder.first * matrix->row_bytes;
-        if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
-            matrix->run = rows / SPECDEC__QUANT_ROWS;
-            matrix->scale_tiles = matrix->scales ? matrix->run : 0;
-            matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
+        matrix->file += (size_t)holder.first_row * matrix->row_bytes;
+        if (parts > 1 && rows < holder.rows) { /* rows of experts are multiples of 16 */
+            matrix->run_tiles = rows / SPECDEC__QUANT_ROWS;
+            matrix->scale_tiles = matrix->scales ? matrix->run_tiles : 0;
+            matrix->run_stride = holder.rows / SPECDEC__QUANT_ROWS;
         }
-        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen : parts));
+        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen_experts : parts));
     }
     return SPECDEC_OK;
 }
@@ -36616,37 +36764,38 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/rope: frequencies of RoPE and how files scale them.
+ * >>model/rope: sizes and binding of a layer's tensors; frequencies of RoPE and their scaling (linear, YaRN, NTK,
+ *     factors).
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* The dimensions of the tensors of a layer with a state of this kind; of none: all are 0. */
+/* Computes the dimensions of the tensors of a recurrent layer; they are 0 with kind SPECDEC__NO_STATE. */
 static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__mixing *x, int *size)
 {
     const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
     const int ssm = x->kind == SPECDEC__MAMBA2;
 
     size[SPECDEC__DIM_SHORT] = is_short * m->embedding;
-    size[SPECDEC__DIM_SHORT_ROWS] = is_short * x->row;
+    size[SPECDEC__DIM_SHORT_ROWS] = is_short * x->input_width;
     size[SPECDEC__DIM_SHORT_TAPS] = is_short * x->taps * x->channels;
-    size[SPECDEC__DIM_SSM_ROWS] = ssm * (x->inner + x->channels + x->heads);
+    size[SPECDEC__DIM_SSM_ROWS] = ssm * (x->output_width + x->channels + x->heads);
     size[SPECDEC__DIM_SSM_HEADS] = ssm * x->heads;
-    size[SPECDEC__DIM_SSM_NORMS] = ssm * x->inner;
-    size[SPECDEC__DIM_SSM_NORM] = ssm ? x->inner / x->groups : 0;
+    size[SPECDEC__DIM_SSM_NORMS] = ssm * x->output_width;
+    size[SPECDEC__DIM_SSM_NORM] = ssm ? x->output_width / x->groups : 0;
     size[SPECDEC__DIM_QKV] = delta * x->channels;
-    size[SPECDEC__DIM_MIX_GATE] = delta * x->inner;
-    size[SPECDEC__DIM_BETA] = delta && !x->paired ? x->heads : 0;
-    size[SPECDEC__DIM_BOTH] = delta && x->paired ? 2 * x->heads : 0;
+    size[SPECDEC__DIM_MIX_GATE] = delta * x->output_width;
+    size[SPECDEC__DIM_BETA] = delta && !x->beta_alpha_joined ? x->heads : 0;
+    size[SPECDEC__DIM_BETA_ALPHA] = delta && x->beta_alpha_joined ? 2 * x->heads : 0;
     size[SPECDEC__DIM_DELTA_NORM] = delta * x->rows;
-    size[SPECDEC__DIM_INNER] = (delta || ssm) * x->inner;
+    size[SPECDEC__DIM_INNER] = (delta || ssm) * x->output_width;
     size[SPECDEC__DIM_CHANNELS] = ssm * x->channels;
     size[SPECDEC__DIM_STATE_HEADS] = (delta || ssm) * x->heads;
     size[SPECDEC__DIM_SSM_TAPS] = (delta || ssm) * x->taps * x->channels;
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
-/* The dimensions of what a layer has for so many streams; of none: all are 0. */
+/* Computes the dimensions of a layer's tensors for several residual streams; they are 0 with streams = 0. */
 static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
 {
     size[SPECDEC__DIM_STREAMS] = streams;
@@ -36656,7 +36805,7 @@ static void specdec__model_stream_sizes(int streams, int embedding, int laurel, 
     size[SPECDEC__DIM_LAUREL] = streams ? laurel : 0;
 }
 
-/* The dimensions of a layer whose attention is latent, where they differ from those of others. */
+/* Replaces the dimensions of a layer's attention by those of latent attention. */
 static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     const specdec__latent *latent = &m->latent_attention;
@@ -36672,14 +36821,14 @@ static void specdec__model_latent_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_LATENT_VALUE] = latent->value_dim;
 }
 
-/* The dimensions of the tensors of a layer of these sizes. */
-static void specdec__model_sizes(const specdec__model *m, const specdec__shape *s, int *size)
+/* Computes all dimensions of the tensors of a layer of this shape, size (SPECDEC__DIM_COUNT). */
+static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     specdec__mixing mixing = m->mixing;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     memset(size, 0, SPECDEC__DIM_COUNT * sizeof *size);
-    size[SPECDEC__DIM_E] = m->embedding;
+    size[SPECDEC__DIM_EMBEDDING] = m->embedding;
     size[SPECDEC__DIM_Q] = heads * s->key_dim;
     size[SPECDEC__DIM_Q_ROWS] = heads * specdec__model_query_rows(m, s);
     size[SPECDEC__DIM_K] = s->kv_heads * s->key_dim;
@@ -36689,21 +36838,21 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     size[SPECDEC__DIM_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : s->feed_forward;
     size[SPECDEC__DIM_EXPERTS] = s->experts;
     size[SPECDEC__DIM_LATENT] = s->experts ? m->latent : 0;
-    size[SPECDEC__DIM_X] = !s->experts ? 0 : m->latent ? m->latent : m->embedding;
-    size[SPECDEC__DIM_X_FF] = s->experts ? m->expert_ff : 0;
-    size[SPECDEC__DIM_X_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_X_FF];
+    size[SPECDEC__DIM_EXPERT_INPUT] = !s->experts ? 0 : m->latent ? m->latent : m->embedding;
+    size[SPECDEC__DIM_EXPERT_FF] = s->experts ? m->expert_ff : 0;
+    size[SPECDEC__DIM_EXPERT_GATE] = m->trait[SPECDEC__UNGATED] ? 0 : size[SPECDEC__DIM_EXPERT_FF];
     size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
-    size[SPECDEC__DIM_NORMS_OF_BOTH] = s->experts && !s->shared ? m->embedding : 0;
+    size[SPECDEC__DIM_DENSE_BESIDE] = s->experts && !s->shared ? m->embedding : 0;
     size[SPECDEC__DIM_INPUT] = m->inputs.width;
     size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
     specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
     if (m->block.taps) {
-        size[SPECDEC__DIM_CONV] = 2 * m->block.taps * (m->embedding / m->block.group);
+        size[SPECDEC__DIM_CONV] = 2 * m->block.taps * (m->embedding / m->block.group_size);
         size[SPECDEC__DIM_CONV_BASE] = 2 * m->block.taps * m->embedding;
     }
-    size[SPECDEC__DIM_OWN] = s->keys_of < 0;
+    size[SPECDEC__DIM_OWN_KEYS] = s->key_layer < 0;
     size[SPECDEC__DIM_Q_NORM] = whole || !heads ? size[SPECDEC__DIM_Q] : s->key_dim;
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
@@ -36714,27 +36863,29 @@ static void specdec__model_sizes(const specdec__model *m, const specdec__shape *
     specdec__model_mixing_sizes(m, &mixing, size);
 }
 
-/* Binds vector i of a layer, as the file has it. */
-static specdec_result specdec__model_layer_vector(const specdec__model *m, const char *name, int i,
-                                                  const specdec__holder *holder, const int *size, int experts,
-                                                  int required,
-                                                  specdec__arena *arena, const float **out, specdec_error *error)
+/* Binds vector i of a layer: as it is, folded from a matrix, or as a part of a fused tensor. Errors: FORMAT,
+   UNSUPPORTED. */
+static specdec_result specdec__model_bind_vector(const specdec__model *m, const char *name, int i,
+                                                 const specdec__tensor_holder *holder, const int *size, int experts,
+                                                 int required,
+                                                 specdec__arena *arena, const float **out, specdec_error *error)
 {
     const int own = size[specdec__vector_table[i].size];
     size_t k;
 
     for (k = 0; k < SPECDEC__COUNT(specdec__folded_table); k++)
         if (specdec__folded_table[k].vector == i)
-            return specdec__model_folded(m, name, own, size[specdec__folded_table[k].row],
-                                         specdec__folded_table[k].turned, required, arena, out, error);
-    return specdec__model_slice(m, name, holder->all, holder->first, own,
-                                specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
+            return specdec__model_copy_folded_vector(m, name, own, size[specdec__folded_table[k].row],
+                                                     specdec__folded_table[k].turned, required, arena, out, error);
+    return specdec__model_copy_checked_values(m, name, holder->rows, holder->first_row, own,
+                                              specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
 
-/* Binds the vectors of a layer of this shape; layer NULL: only checks and counts them. */
-static specdec_result specdec__model_layer_vectors(specdec__model *m, int index, const specdec__shape *shape,
-                                                   const int *size, specdec__layer *layer, specdec__arena *arena,
-                                                   specdec_error *error)
+/* Binds the vectors of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
+   UNSUPPORTED. */
+static specdec_result specdec__model_bind_vectors(specdec__model *m, int index, const specdec__shape *shape,
+                                                  const int *size, specdec__layer *layer, specdec__arena *arena,
+                                                  specdec_error *error)
 {
     specdec_result result = SPECDEC_OK;
     char name[64];
@@ -36742,78 +36893,83 @@ static specdec_result specdec__model_layer_vectors(specdec__model *m, int index,
 
     for (i = 0; i < SPECDEC__VECTORS && !result; i++) {
         const int named = SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i), wanted = specdec__vector_table[i].wanted;
-        const int required = named || wanted == SPECDEC__ALWAYS;
-        specdec__holder holder;
+        const int required = named || wanted == SPECDEC__REQUIRED;
+        specdec__tensor_holder holder;
         const float *counted;
 
         if ((!named && wanted == SPECDEC__IF_NAMED) || SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i) ||
-            !specdec__model_takes(1, i, size))
+            !specdec__model_dimensions_have_tensor(1, i, size))
             continue;
-        holder = specdec__model_holder(m, index, 1, i, size);
+        holder = specdec__model_find_holder(m, index, 1, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_layer_vector(m, name, i, &holder, size, shape->experts, required, arena,
-                                             layer ? &layer->vector[i] : &counted, error);
+        result = specdec__model_bind_vector(m, name, i, &holder, size, shape->experts, required, arena,
+                                            layer ? &layer->vector[i] : &counted, error);
     }
     return result;
 }
 
-/* Binds a layer, or, where it is another part's or the arena only counts, checks and counts it. */
-static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
+/* Binds a layer; if it is on another rank, or the arena only counts, it is only checked and counted. Errors: FORMAT,
+   UNSUPPORTED. */
+static specdec_result specdec__model_bind_layer(specdec__model *m, int index, specdec__arena *arena,
+                                                specdec_error *error)
 {
-    const int here = m->layer && index >= m->first && index < m->first + m->layers;
+    const int here = m->layer && index >= m->first_layer && index < m->first_layer + m->layers;
     const specdec__shape shape = specdec__model_layer_shape(m, index);
-    specdec__layer *layer = here ? &m->layer[index - m->first] : NULL;
+    specdec__layer *layer = here ? &m->layer[index - m->first_layer] : NULL;
     const int state = specdec__model_count_layer(m, &shape);
     int size[SPECDEC__DIM_COUNT];
     float activation[4], sparsity = 0;
     specdec_result result;
 
-    specdec__model_sizes(m, &shape, size);
+    specdec__model_tensor_sizes(m, &shape, size);
     if (layer) {
         memset(layer, 0, sizeof *layer);
         layer->shape = shape;
-        layer->index = index - m->first;
+        layer->index = index - m->first_layer;
         layer->state = state;
         layer->query_scale = shape.kv_heads ? specdec__model_query_scale(m, &shape) : 0;
     }
-    if ((result = specdec__model_layer_matrices(m, index, &shape, size, layer, error)) != SPECDEC_OK ||
-        (result = specdec__model_layer_vectors(m, index, &shape, size, layer, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__model_bind_matrices(m, index, &shape, size, layer, error)) != SPECDEC_OK ||
+        (result = specdec__model_bind_vectors(m, index, &shape, size, layer, arena, error)) != SPECDEC_OK)
         return result;
     if (m->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU)
-        result = specdec__model_activation(m, index, layer ? layer->activation : activation, error);
+        result = specdec__model_read_activation(m, index, layer ? layer->activation : activation, error);
     if (!result && m->trait[SPECDEC__SPARSE])
-        result = specdec__model_sparsity(m, index, layer ? &layer->sparsity : &sparsity, error);
+        result = specdec__model_read_sparsity(m, index, layer ? &layer->sparsity : &sparsity, error);
     if (layer && m->trait[SPECDEC__PARALLEL])
         layer->vector[SPECDEC__FFN_NORM] = layer->vector[SPECDEC__ATTENTION_NORM];
     return result;
 }
 
-/* How the file scales RoPE. */
-typedef struct specdec__rope {
-    int yarn;
-    float divisor; /* of all frequencies */
-    float factor, attention, fast, slow;
-    float sharpened; /* what scores grow by, times the log of the factor, instead of cosine and sine; 0: nothing */
-    float shared;  /* of what YaRN's attention factor grows by, the share that is taken back */
-} specdec__rope;
+/* How the file scales RoPE (rope.scaling.*). */
+typedef struct specdec__rope_scaling {
+    int yarn;      /* 1: by YaRN */
+    float divisor; /* of all frequencies (linear scaling) */
+    float factor, attention_factor, beta_fast, beta_slow; /* YaRN's factor, attention factor, beta_fast, beta_slow */
+    float score_growth; /* scores are multiplied by (1 + sharpened * log(factor))^2 instead of cosine and sine; 0: they
+                           are not */
+    float attention_divisor; /* cosine and sine are divided by 1 + shared * 0.1 * log(factor) */
+} specdec__rope_scaling;
 
-/* YaRN (Peng et al. 2023, 2309.00071): the dimension at which a rotation makes `turns` turns over the original
-   context. */
+/* Returns the dimension whose rotation makes `turns` turns over the original context (YaRN: Peng et al. 2023, arXiv
+   2309.00071). */
 static double specdec__yarn_dimension(const specdec__model *m, double turns)
 {
     return m->rope_dim[SPECDEC__ROPE] * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
            (2 * specdec__log_double(m->rope_base));
 }
 
-static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
+/* Scales frequencies (rope_dim / 2) as YaRN does: those of dimensions with few turns are divided by the factor, those
+   with many turns stay, with a ramp between. */
+static void specdec__model_scale_by_yarn(const specdec__model *m, const specdec__rope_scaling *rope, double *frequency)
 {
-    double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
+    double low = specdec__yarn_dimension(m, rope->beta_fast), high = specdec__yarn_dimension(m, rope->beta_slow);
     const int dim = m->rope_dim[SPECDEC__ROPE];
     int i;
 
     low = low > 0 ? low < dim ? low : dim : 0;
     high = high > 0 ? high < dim ? high : dim : 0;
-    if (!m->trait[SPECDEC__SPLIT_TURNS]) {
+    if (!m->trait[SPECDEC__YARN_UNROUNDED]) {
         low = (int)low;
         high = (int)high < high ? (int)high + 1 : (int)high;
     }
@@ -36827,30 +36983,32 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
     }
 }
 
-/* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
-static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
+/* Reads how RoPE is scaled: not at all, linearly, by YaRN, by NTK (alpha), or by factors in a tensor alone. Errors:
+   FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_read_rope_scaling(specdec__model *m, specdec__rope_scaling *rope,
+                                                       specdec_error *error)
 {
-    float alpha; /* NTK: the base is as many times larger as the longest wave shall be longer */
-    const int tempered = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__TEMPERED;
-    specdec__model_reader r = specdec__model_read(m, error);
+    float alpha; /* NTK: the base grows so that the longest wave becomes alpha times as long */
+    const int tempered = m->trait[SPECDEC__ROPE_VARIANT] == SPECDEC__ROPE_QUERIES_GROW;
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     char key[96];
     specdec__bytes kind;
 
-    r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
-                                        error);
-    m->rope_base = specdec__model_base(&r);
-    alpha = specdec__model_float(&r, ".rope.scaling.alpha", 0);
-    rope->factor = specdec__model_float(&r, ".rope.scale_linear", 0);
-    rope->factor = specdec__model_float(&r, ".rope.scaling.factor", rope->factor);
-    rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
-    rope->fast = specdec__model_float(&r, ".rope.scaling.yarn_beta_fast", 32);
-    rope->slow = specdec__model_float(&r, ".rope.scaling.yarn_beta_slow", 1);
-    rope->shared = tempered ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0) : 0;
-    rope->sharpened = m->trait[SPECDEC__ROPE_ALSO] == SPECDEC__SHARPENED
-                          ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0)
+    r.result = specdec__gguf_get_string(&m->gguf, specdec__model_write_key(m, ".rope.scaling.type", key, sizeof key),
+                                        &kind, error);
+    m->rope_base = specdec__model_read_rope_base(&r);
+    alpha = specdec__model_read_float(&r, ".rope.scaling.alpha", 0);
+    rope->factor = specdec__model_read_float(&r, ".rope.scale_linear", 0);
+    rope->factor = specdec__model_read_float(&r, ".rope.scaling.factor", rope->factor);
+    rope->attention_factor = specdec__model_read_float(&r, ".rope.scaling.attn_factor", 1);
+    rope->beta_fast = specdec__model_read_float(&r, ".rope.scaling.yarn_beta_fast", 32);
+    rope->beta_slow = specdec__model_read_float(&r, ".rope.scaling.yarn_beta_slow", 1);
+    rope->attention_divisor = tempered ? specdec__model_read_float(&r, ".rope.scaling.yarn_log_multiplier", 0) : 0;
+    rope->score_growth = m->trait[SPECDEC__ROPE_VARIANT] == SPECDEC__ROPE_SCORES_SCALED
+                          ? specdec__model_read_float(&r, ".rope.scaling.yarn_log_multiplier", 0)
                           : 0;
-    m->query_growth = tempered ? specdec__model_float(&r, ".attention.temperature_scale", 0) : 0;
-    m->rope_original = specdec__model_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
+    m->query_growth = tempered ? specdec__model_read_float(&r, ".attention.temperature_scale", 0) : 0;
+    m->rope_original = specdec__model_read_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
     if (r.result)
         return r.result;
     rope->yarn = specdec__bytes_are(kind, "yarn");
@@ -36862,12 +37020,14 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
-    if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
-        !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
-        !(rope->shared >= 0 && rope->shared <= 1e3f) ||
-        !(rope->sharpened >= 0 && rope->sharpened <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
-        !(alpha >= 0 && alpha <= 1e6f) || !(m->rope_base >= 1 && m->rope_base < 1e12f) ||
-        (rope->yarn && m->rope_base < 2))
+    if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) ||
+        !(rope->attention_factor > 0 && rope->attention_factor < 1e3f) ||
+        !(rope->beta_fast >= 1e-3f && rope->beta_fast <= 1e6f) ||
+        !(rope->beta_slow >= 1e-3f && rope->beta_slow <= 1e6f) ||
+        !(rope->attention_divisor >= 0 && rope->attention_divisor <= 1e3f) ||
+        !(rope->score_growth >= 0 && rope->score_growth <= 1e3f) ||
+        !(m->query_growth >= 0 && m->query_growth <= 1e3f) || !(alpha >= 0 && alpha <= 1e6f) ||
+        !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
     if (alpha > 0 && m->rope_dim[SPECDEC__ROPE] > 2)
         m->rope_base *= (float)specdec__exp_double(m->rope_dim[SPECDEC__ROPE] / (m->rope_dim[SPECDEC__ROPE] - 2.0) *
@@ -36875,11 +37035,11 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     return SPECDEC_OK;
 }
 
-/* Radians a position for every pair: base ^ (-2i / dim), divided by divisor and by the file's own factors (Llama 3,
-   LongRoPE), if any. */
-static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor,
-                                                 const char *factors_name,
-                                                 specdec__arena *arena, specdec_error *error)
+/* Computes the radians a position of one RoPE for every pair: base ^ (-2i / dim), divided by `divisor` and by the
+   factors in a tensor, if any (Llama 3, LongRoPE). Errors: FORMAT. */
+static specdec_result specdec__model_compute_frequencies(specdec__model *m, int which, float base, float divisor,
+                                                         const char *factors_name,
+                                                         specdec__arena *arena, specdec_error *error)
 {
     const float *factors = NULL;
     const int dim = m->rope_dim[which];
@@ -36888,7 +37048,7 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
     specdec_result r = SPECDEC_OK;
 
     if (factors_name)
-        r = specdec__model_values(m, factors_name, dim / 2, 0, dim / 2, 1, 0, arena, &factors, error);
+        r = specdec__model_copy_values(m, factors_name, dim / 2, 0, dim / 2, 1, 0, arena, &factors, error);
     m->rope_scale[which] = 1;
     m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, dim / 2);
     for (i = 0; !r && frequency && i < dim / 2; i++) {
@@ -36903,55 +37063,59 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/bind: a model's tensors bound to its layers; a tensor that nobody reads is an error.
+ * >>model/bind: binds a model's tensors to its layers and checks their shapes; a tensor that is not read is an error.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
+/* Computes the frequencies and scales of all RoPEs of a model, from its metadata and traits. Errors: FORMAT,
+   UNSUPPORTED. */
+static specdec_result specdec__model_init_ropes(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"},
                              *const longer = "rope_factors_long.weight";
-    const float given = (float)m->trait[SPECDEC__OTHER_BASE];
+    const float given = (float)m->trait[SPECDEC__ALTERNATE_BASE];
     float other = given;
     specdec__gguf_tensor unused;
-    specdec__rope rope;
-    specdec__model_reader reader = specdec__model_read(m, error);
-    specdec_result r = specdec__model_rope_scaling(m, &rope, error);
+    specdec__rope_scaling rope;
+    specdec__model_reader reader = specdec__model_start_reading(m, error);
+    specdec_result r = specdec__model_read_rope_scaling(m, &rope, error);
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
-    const int also = m->trait[SPECDEC__ROPE_ALSO];
-    const int still = also == SPECDEC__RESTS || (also == SPECDEC__MAY_REST &&
-                                                 !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1));
+    const int also = m->trait[SPECDEC__ROPE_VARIANT];
+    const int still = also == SPECDEC__ROPE_NEVER || (also == SPECDEC__ROPE_OPTIONAL &&
+                                                      !specdec__model_read_count(&reader, ".rope.scaling.finetuned", 0,
+                                                                                 1, 1));
     const float base = still ? 0 : m->rope_base;
 
     if (r ||
-        (r = specdec__model_frequencies(m, SPECDEC__ROPE, base, rope.divisor, factors[has_long > 0], arena,
-                                        error)) != SPECDEC_OK ||
-        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, base, rope.divisor, longer, arena,
-                                                     error)) != SPECDEC_OK))
+        (r = specdec__model_compute_frequencies(m, SPECDEC__ROPE, base, rope.divisor, factors[has_long > 0], arena,
+                                                error)) != SPECDEC_OK ||
+        (has_long && (r = specdec__model_compute_frequencies(m, SPECDEC__ROPE_LONG, base, rope.divisor, longer, arena,
+                                                             error)) != SPECDEC_OK))
         return r;
-    m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = still ? 1 : rope.attention;
+    m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = still ? 1 : rope.attention_factor;
     if (rope.yarn && !still) {
         const double stretch = specdec__product(0.1, specdec__log_double(rope.factor));
 
-        if (rope.sharpened > 0) { /* scores instead, of which each is a product of two */
-            const double factor = 1 + specdec__product(rope.sharpened, specdec__log_double(rope.factor));
+        if (rope.score_growth > 0) { /* instead of cosine and sine, attention scores are scaled, each the product of two
+                                     vectors */
+            const double factor = 1 + specdec__product(rope.score_growth, specdec__log_double(rope.factor));
 
             m->query_factor = (float)specdec__product(factor, factor);
         } else
-            m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention, 1 + stretch) /
-                                                   (1 + specdec__product(stretch, rope.shared)));
+            m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention_factor, 1 + stretch) /
+                                                   (1 + specdec__product(stretch, rope.attention_divisor)));
         m->rope_scale[SPECDEC__ROPE_LONG] = m->rope_scale[SPECDEC__ROPE];
         if (m->rope_frequency[SPECDEC__ROPE])
-            specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
+            specdec__model_scale_by_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
         if (m->rope_frequency[SPECDEC__ROPE_LONG])
-            specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
+            specdec__model_scale_by_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
     }
     if (m->trait[SPECDEC__WINDOW_KEYS] >= 0) {
-        other = specdec__model_float(&reader, ".rope.local.freq_base", /* Ollama's name */
-                                     other == 1 ? m->rope_base : other);
-        other = specdec__model_float(&reader, ".rope.freq_base_swa", other);
+        other = specdec__model_read_float(&reader, ".rope.local.freq_base", /* Ollama's name */
+                                          other == 1 ? m->rope_base : other);
+        other = specdec__model_read_float(&reader, ".rope.freq_base_swa", other);
     }
     if (reader.result)
         return reader.result;
@@ -36960,22 +37124,23 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     if (other > 0 && !(given > 0) && other != m->rope_base)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
-                             specdec__model_name(m));
-    other = m->trait[SPECDEC__REST_TURNS] ? given : other;
-    if (m->trait[SPECDEC__OTHER_BASE])
-        r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
-    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->trait[SPECDEC__OTHER_BASE] != 1 ? rope.attention : 1;
+                             specdec__model_architecture_name(m));
+    other = m->trait[SPECDEC__BASE_OF_REGULAR] ? given : other;
+    if (m->trait[SPECDEC__ALTERNATE_BASE])
+        r = specdec__model_compute_frequencies(m, SPECDEC__ROPE_ALTERNATE, other, 1, NULL, arena, error);
+    m->rope_scale[SPECDEC__ROPE_ALTERNATE] =
+        other > 0 && m->trait[SPECDEC__ALTERNATE_BASE] != 1 ? rope.attention_factor : 1;
     return r;
 }
 
-/* Reads which tokens the rows of a short vocabulary stand for. */
-static specdec_result specdec__model_ids(specdec__model *m, const char *name, specdec__arena *arena,
-                                         specdec_error *error)
+/* Reads the token ids of the rows of a short vocabulary, if the file has this tensor. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_read_short_vocabulary(specdec__model *m, const char *name, specdec__arena *arena,
+                                                           specdec_error *error)
 {
     specdec__gguf_tensor t;
     int32_t *ids;
     int found, width, i;
-    specdec_result result = specdec__model_find(m, name, 0, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, 0, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -37001,15 +37166,15 @@ static specdec_result specdec__model_ids(specdec__model *m, const char *name, sp
     return SPECDEC_OK;
 }
 
-/* The layers of the target whose states a model reads. */
+/* Reads the list of the target's layers whose hidden states a model reads. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_read_layers(specdec__model *m, specdec_error *error)
 {
     specdec__gguf_value list;
     char key[96];
     uint64_t i;
 
-    specdec__model_key(m, ".target_layers", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &list))
+    specdec__model_write_key(m, ".target_layers", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &list))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     if (!list.is_array || (list.type != SPECDEC_GGUF_I32 && list.type != SPECDEC_GGUF_U32) || !list.count ||
         list.count > SPECDEC__MAX_READS)
@@ -37025,17 +37190,17 @@ static specdec_result specdec__model_read_layers(specdec__model *m, specdec_erro
     return SPECDEC_OK;
 }
 
-/* Finds a tensor whose name has this word in it. */
-static int specdec__model_find_word(const specdec__model *m, const char *word, char *name, size_t size)
+/* Finds a tensor whose name contains a word, and copies the name. Returns 1 when found. */
+static int specdec__model_find_tensor_with_word(const specdec__model *m, const char *word, char *name, size_t size)
 {
-    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    specdec__cursor c = specdec__cursor_at_start(m->gguf.file.data, m->gguf.file.size);
     const size_t length = strlen(word);
     uint64_t i;
     size_t k;
 
     c.at = m->gguf.tensors_at;
     for (i = 0; i < m->gguf.tensor_count; i++) {
-        const specdec__bytes found = specdec__gguf_skip(&m->gguf, &c, 1);
+        const specdec__bytes found = specdec__gguf_skip_record(&m->gguf, &c, 1);
 
         for (k = 0; found.size < size && k + length <= found.size; k++)
             if (!memcmp(found.data + k, word, length)) {
@@ -37047,19 +37212,19 @@ static int specdec__model_find_word(const specdec__model *m, const char *word, c
     return 0;
 }
 
-/* Binds the centroids of an assistant, if its file has them: in place of the output matrix, whose rows are read one by
-   one then. */
+/* Binds the centroids of an assistant as its output matrix, if its file has them; rows of the embedding are then read
+   one by one. Errors: FORMAT. */
 static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
     specdec__gguf_tensor t, order;
     char centroids[96], name[96];
     int32_t *ids;
     int i, found, wide;
 
-    if (!specdec__model_find_word(m, "centroid", centroids, sizeof centroids) ||
-        !specdec__model_find_word(m, "ordering", name, sizeof name) ||
+    if (!specdec__model_find_tensor_with_word(m, "centroid", centroids, sizeof centroids) ||
+        !specdec__model_find_tensor_with_word(m, "ordering", name, sizeof name) ||
         !specdec__model_find_tensor(m, centroids, &t) || !specdec__model_find_tensor(m, name, &order))
         return SPECDEC_OK;
     wide = order.type == SPECDEC__TYPE_I64 ? 8 : 4;
@@ -37069,10 +37234,10 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
     if ((order.type != SPECDEC__TYPE_I32 && wide == 4) || order.size != (size_t)m->vocab_size * (size_t)wide)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d integers", name, m->vocab_size);
     reads->centroids = (int)t.shape[1];
-    reads->nearest = specdec__model_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
-                                          specdec__min_int(32, reads->centroids));
-    if (r.result || (r.result = specdec__model_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
-                                                      &found, error)) != SPECDEC_OK)
+    reads->nearest_centroids = specdec__model_read_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
+                                                         specdec__min_int(32, reads->centroids));
+    if (r.result || (r.result = specdec__model_bind_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
+                                                           &found, error)) != SPECDEC_OK)
         return r.result;
     ids = SPECDEC__TAKE(arena, int32_t, m->vocab_size);
     for (i = 0; i < m->vocab_size; i++) {
@@ -37084,103 +37249,106 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
         if (ids)
             ids[i] = (int32_t)id;
     }
-    reads->order = ids;
+    reads->centroid_tokens = ids;
     return SPECDEC_OK;
 }
 
-/* Binds what an assistant reads and hands on: see specdec__reads. */
+/* Binds the two projections of an assistant: see specdec__reads. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
     specdec_result result;
     int found;
 
     reads->count = 2;
-    reads->width = specdec__model_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
+    reads->width = specdec__model_read_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
     if (r.result)
         return r.result;
-    result = specdec__model_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
-                                   &reads->matrix, &found, error);
+    result = specdec__model_bind_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
+                                        &reads->matrix, &found, error);
     if (!result)
-        result = specdec__model_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1, &reads->out,
-                                       &found, error);
+        result = specdec__model_bind_matrix(m, "nextn.post_projection.weight", reads->width, m->embedding, 1,
+                                            &reads->next_state, &found, error);
     if (result)
         return result;
     specdec__model_count_weights(m, &reads->matrix);
-    specdec__model_count_weights(m, &reads->out);
+    specdec__model_count_weights(m, &reads->next_state);
     return SPECDEC_OK;
 }
 
-/* Binds a matrix of (rows, columns), or of (other, columns). */
-static specdec_result specdec__model_either(specdec__model *m, const char *name, int rows, int other, int columns,
-                                            specdec__matrix *out, specdec_error *error)
+/* Binds a matrix of (rows, columns), or if the file has that shape, of (other, columns). */
+static specdec_result specdec__model_bind_matrix_of_either(specdec__model *m, const char *name, int rows, int other,
+                                                           int columns, specdec__matrix *out, specdec_error *error)
 {
     specdec__gguf_tensor t;
     int found;
 
     if (specdec__model_find_tensor(m, name, &t) && t.shape[1] == (uint64_t)other)
         rows = other;
-    return specdec__model_matrix(m, name, rows, columns, 1, out, &found, error);
+    return specdec__model_bind_matrix(m, name, rows, columns, 1, out, &found, error);
 }
 
-/* Binds what DSpark has, if the file has it: see specdec__block. */
+/* Binds the tensors of DSpark, if the file has them: see specdec__block_model. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, specdec__arena *arena,
                                                  specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
-    const int trust = specdec__model_count(&r, ".has_confidence_head", 0, 1, 0);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
+    const int trust = specdec__model_read_count(&r, ".has_confidence_head", 0, 1, 0);
     const float *bias = NULL;
-    specdec__block *b = &m->block;
+    specdec__block_model *b = &m->block;
     specdec__gguf_tensor t;
     int found, rank;
 
     if (r.result || !specdec__model_find_tensor(m, "markov_w1.weight", &t))
         return r.result;
     rank = t.shape[0] < SPECDEC__MAX_DIMENSION / 2 ? (int)t.shape[0] : 0;
-    if ((r.result = specdec__model_either(m, "markov_w1.weight", m->vocab_size, rows, rank, &b->markov_in, error)) ||
-        (r.result = specdec__model_either(m, "markov_w2.weight", rows, m->vocab_size, rank, &b->markov_out, error)) ||
-        (trust && (r.result = specdec__model_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1, &b->trust, &found,
-                                                    error))) ||
-        (trust && (r.result = specdec__model_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
+    if ((r.result = specdec__model_bind_matrix_of_either(m, "markov_w1.weight", m->vocab_size, rows, rank,
+                                                         &b->markov_in, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either(m, "markov_w2.weight", rows, m->vocab_size, rank,
+                                                         &b->markov_out, error)) ||
+        (trust && (r.result = specdec__model_bind_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1,
+                                                         &b->confidence, &found, error))) ||
+        (trust && (r.result = specdec__model_copy_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
         return r.result;
-    b->trust_bias = bias ? *bias : 0;
+    b->confidence_bias = bias ? *bias : 0;
     specdec__model_count_weights(m, &b->markov_out);
     return SPECDEC_OK;
 }
 
-/* Binds what a model has that drafts blocks. */
+/* Binds the tensors of a model that drafts blocks, besides its layers. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     const int rows = m->id_count ? m->id_count : m->vocab_size;
-    specdec__block *b = &m->block;
+    specdec__block_model *b = &m->block;
     int found, rank;
 
-    if (b->mask >= m->vocab_size)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "mask_token_id %d, the vocabulary has %d", (int)b->mask,
+    if (b->mask_token >= m->vocab_size)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "mask_token_id %d, the vocabulary has %d", (int)b->mask_token,
                              m->vocab_size);
     if (b->candidates > rows)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "selector_top_k %d of %d tokens", b->candidates, rows);
     if (!b->candidates)
         return specdec__model_bind_markov(m, rows, arena, error);
-    rank = specdec__model_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
+    rank = specdec__model_read_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
     if (r.result ||
-        (r.result = specdec__model_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank, &b->before,
-                                          error)) ||
-        (r.result = specdec__model_either(m, "selector_successor.weight", m->vocab_size, rows, rank, &b->after,
-                                          error)) ||
-        (r.result = specdec__model_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
-                                          error)))
+        (r.result = specdec__model_bind_matrix_of_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank,
+                                                         &b->predecessor, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either(m, "selector_successor.weight", m->vocab_size, rows, rank,
+                                                         &b->successor, error)) ||
+        (r.result = specdec__model_bind_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
+                                               error)))
         return r.result;
     specdec__model_count_weights(m, &b->hidden);
     return SPECDEC_OK;
 }
 
-/* Binds what a model has that reads states: for fc see specdec__reads. */
+/* Binds the tensors by which a model reads hidden states of the target: see specdec__reads. Errors: FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
     specdec_result result;
     int found, normed;
@@ -37189,45 +37357,46 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
         return specdec__model_bind_assistant(m, error);
     if ((result = specdec__model_read_layers(m, error)) != SPECDEC_OK)
         return result;
-    reads->width = specdec__model_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
-    reads->norm_first = specdec__model_count(&r, ".norm_before_residual", 0, 1, 0);
-    normed = specdec__model_count(&r, ".norm_before_fc", 0, 1, 0);
+    reads->width = specdec__model_read_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
+    reads->norm_first = specdec__model_read_count(&r, ".norm_before_residual", 0, 1, 0);
+    normed = specdec__model_read_count(&r, ".norm_before_fc", 0, 1, 0);
     if (!r.result && ((m->layers != 1 && !m->block.size) || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
                              reads->width);
-    if (r.result || (result = specdec__model_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
-                                                    &reads->matrix, &found, error)) != SPECDEC_OK)
+    if (r.result || (result = specdec__model_bind_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
+                                                         &reads->matrix, &found, error)) != SPECDEC_OK)
         return r.result ? r.result : result;
     specdec__model_count_weights(m, &reads->matrix);
     if (m->block.size)
-        return specdec__model_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->after, error);
-    return normed ? specdec__model_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
-                                          &reads->norm, error)
+        return specdec__model_copy_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->matrix_norm,
+                                          error);
+    return normed ? specdec__model_copy_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
+                                               &reads->states_norm, error)
                   : SPECDEC_OK;
 }
 
-/* Binds what a model has that gives each layer embeddings of its own. */
+/* Binds the embeddings for layers, if the model has them: see specdec__inputs. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__inputs *inputs = &m->inputs;
-    const int all = inputs->width * m->all;
+    const int all = inputs->width * m->all_layers;
     int found;
     specdec_result r;
 
     if (!inputs->width)
         return SPECDEC_OK;
-    if ((r = specdec__model_matrix(m, "per_layer_token_embd.weight", m->vocab_size, all, 1, &inputs->table, &found,
-                                   error)) != SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
-                                   error)) != SPECDEC_OK)
+    if ((r = specdec__model_bind_matrix(m, "per_layer_token_embd.weight", m->vocab_size, all, 1, &inputs->token_table,
+                                        &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
+                                        error)) != SPECDEC_OK)
         return r;
     specdec__model_count_weights(m, &inputs->matrix);
-    return specdec__model_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
+    return specdec__model_copy_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
-/* Binds the matrices of AltUp that turn x into the other streams, and these into x. The file has one tensor for each
-   direction, which holds the matrices of all streams but x. */
+/* Binds the matrices of AltUp, from x to the other streams and back. The file has one tensor for each direction, with
+   the matrices of all streams but x. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_error *error)
 {
     static const char *const names[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
@@ -37238,7 +37407,8 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
 
     for (k = 0; k < 2 && others > 0 && !result; k++) {
         memset(&all, 0, sizeof all);
-        result = specdec__model_matrices(m, names[k], others, m->embedding, m->embedding, 1, &all, &found, error);
+        result = specdec__model_bind_joined_matrices(m, names[k], others, m->embedding, m->embedding, 1, &all, &found,
+                                                     error);
         if (!result && all.scales)
             result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has scales of its own", names[k]);
         all.rows = m->embedding;
@@ -37251,8 +37421,8 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
     return result;
 }
 
-/* The weights of norms that have none. */
-static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
+/* Makes weights 1 for norms without weights in the file. */
+static void specdec__model_make_ones(specdec__model *m, specdec__arena *arena)
 {
     const int count = m->trait[SPECDEC__NORMED_VALUES] ? specdec__round_up(m->head_dim, 16) : 0;
     float *ones = count ? SPECDEC__TAKE(arena, float, count) : NULL;
@@ -37263,8 +37433,8 @@ static void specdec__model_ones(specdec__model *m, specdec__arena *arena)
     m->ones = ones;
 }
 
-/* Checks and counts a layer that lies elsewhere. */
-static specdec_result specdec__model_elsewhere(specdec__model *m, int index, specdec_error *error)
+/* Checks a layer that is on another rank, without counting its memory. */
+static specdec_result specdec__model_check_remote_layer(specdec__model *m, int index, specdec_error *error)
 {
     specdec__arena nowhere = {NULL, 0, 0};
     const size_t tile_bytes = m->tile_bytes;
@@ -37273,90 +37443,91 @@ static specdec_result specdec__model_elsewhere(specdec__model *m, int index, spe
     specdec_result result;
 
     memcpy(own, m->span_layers, sizeof own);
-    result = specdec__model_layer(m, index, &nowhere, error);
+    result = specdec__model_bind_layer(m, index, &nowhere, error);
     memcpy(m->span_layers, own, sizeof own);
     m->mixing.layers = states;
     m->tile_bytes = tile_bytes;
     return result;
 }
 
-/* The layers. */
+/* Binds the layers on this rank, and checks all others. */
 static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec_result r = SPECDEC_OK;
     int i;
 
     m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
-    for (i = 0; i < m->first + m->layers && !r; i++)
-        r = SPECDEC__PIPE && i < m->first ? specdec__model_elsewhere(m, i, error)
-                                             : specdec__model_layer(m, i, arena, error);
-    for (; SPECDEC__PIPE && i < m->all && !r; i++)
-        r = specdec__model_elsewhere(m, i, error);
+    for (i = 0; i < m->first_layer + m->layers && !r; i++)
+        r = SPECDEC__PIPE && i < m->first_layer ? specdec__model_check_remote_layer(m, i, error)
+                                             : specdec__model_bind_layer(m, i, arena, error);
+    for (; SPECDEC__PIPE && i < m->all_layers && !r; i++)
+        r = specdec__model_check_remote_layer(m, i, error);
     return r;
 }
 
-/* Whether a layer's tensor of this name is one that holds a matrix, or (with kinds 2) a vector, as they were bound. */
+/* Whether a layer has a matrix, or with kinds = 2 also a vector, that is read from a tensor with this suffix. */
 static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, specdec__bytes suffix, int kinds)
 {
     const specdec__shape shape = specdec__model_layer_shape(m, layer);
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
     size_t k;
 
-    specdec__model_sizes(m, &shape, size);
-    size[SPECDEC__DIM_OWN] = 1; /* there may be unused ones */
+    specdec__model_tensor_sizes(m, &shape, size);
+    size[SPECDEC__DIM_OWN_KEYS] = 1; /* there may be unused ones */
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
-            if (specdec__bytes_are(suffix, specdec__model_own(m, vectors, i, size)) &&
-                specdec__model_takes(vectors, i, size) &&
+            if (specdec__bytes_are(suffix, specdec__model_own_suffix(m, vectors, i, size)) &&
+                specdec__model_dimensions_have_tensor(vectors, i, size) &&
                 (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
                                SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i)) &&
                               !SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i))))
-                known |= specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
+                known |= specdec__bytes_are(suffix, specdec__model_find_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
             const char *name = vectors ? f->bias : f->weight;
 
             i = vectors ? f->vector : f->matrix;
             known = name && specdec__bytes_are(suffix, name) &&
-                    specdec__bytes_are(suffix, specdec__model_holder(m, layer, vectors, i, size).suffix);
+                    specdec__bytes_are(suffix, specdec__model_find_holder(m, layer, vectors, i, size).suffix);
         }
     }
     return known;
 }
 
-/* What the norm behind all layers is named. */
-static const char *specdec__model_last_norm(const specdec__model *m)
+/* Returns the tensor name of the final norm. */
+static const char *specdec__model_final_norm_name(const specdec__model *m)
 {
     return m->trait[SPECDEC__EMBEDDING_NORM] ? "token_embd_norm.weight" : "output_norm.weight";
 }
 
-/* The same, and whether it holds scales of a matrix; those of inputs are for processors that multiply 4-bit floats. */
-static int specdec__model_layer_reads(const specdec__model *m, int layer, specdec__bytes suffix)
+/* Whether a layer's tensor with this suffix is read, as a matrix, a vector or the scales of a matrix (".scale").
+   ".input_scale", for processors that multiply 4-bit floats, is accepted and ignored. */
+static int specdec__model_layer_reads_tensor(const specdec__model *m, int layer, specdec__bytes suffix)
 {
     char weight[96];
     specdec__bytes matrix;
 
     if (specdec__model_layer_has_tensor(m, layer, suffix, 2))
         return 1;
-    if (!specdec__model_renamed(suffix, ".input_scale", ".weight", weight, sizeof weight) &&
-        !specdec__model_renamed(suffix, ".scale", ".weight", weight, sizeof weight))
+    if (!specdec__model_replace_ending(suffix, ".input_scale", ".weight", weight, sizeof weight) &&
+        !specdec__model_replace_ending(suffix, ".scale", ".weight", weight, sizeof weight))
         return 0;
     matrix.data = (const unsigned char *)weight;
     matrix.size = strlen(weight);
     return specdec__model_layer_has_tensor(m, layer, matrix, 1);
 }
 
-/* Whether tensors of this name are read: of layers that there are, or of the whole. */
-static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
+/* Whether a tensor of this name is read, as one of a layer or of the whole model. */
+static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes name)
 {
     const char *const whole[] = {
-        "token_embd.weight", specdec__model_last_norm(m), "output.weight", "rope_freqs.weight",
+        "token_embd.weight", specdec__model_final_norm_name(m), "output.weight", "rope_freqs.weight",
         "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
         "cls.output.weight" /* of rerankers; a text needs none */};
     static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
                                          "per_layer_proj_norm.weight"};
     static const char *const streams[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
-    const int blocks = m->all + m->nextn;
+    const int blocks = m->all_layers + m->nextn;
     int i, layer = 0, known = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
@@ -37374,31 +37545,32 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         return 0;
     name.data++;
     name.size--;
-    if (layer >= m->all && name.size > 6 && memcmp(name.data, "nextn.", 6) == 0)
+    if (layer >= m->all_layers && name.size > 6 && memcmp(name.data, "nextn.", 6) == 0)
         return 1;
-    return specdec__model_layer_reads(m, layer, name);
+    return specdec__model_layer_reads_tensor(m, layer, name);
 }
 
-/* Refuses a file with a tensor that nobody reads. */
-static specdec_result specdec__model_part_strangers(const specdec__model *m, const specdec__gguf *part,
-                                                    specdec_error *error)
+/* Refuses a file with a tensor that is not read. Errors: UNSUPPORTED. */
+static specdec_result specdec__model_refuse_unread_in_part(const specdec__model *m, const specdec__gguf *part,
+                                                           specdec_error *error)
 {
-    specdec__cursor c = specdec__cursor_over(part->file.data, part->file.size);
+    specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
     uint64_t i;
 
     c.at = part->tensors_at;
     for (i = 0; i < part->tensor_count; i++) {
-        const specdec__bytes name = specdec__gguf_skip(part, &c, 1);
+        const specdec__bytes name = specdec__gguf_skip_record(part, &c, 1);
 
-        if (!specdec__model_knows(m, name))
+        if (!specdec__model_reads_tensor(m, name))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %.*s is not read of %s models",
-                                 specdec__gguf_cut(name), (const char *)name.data, specdec__model_name(m));
+                                 specdec__gguf_shown_bytes(name), (const char *)name.data,
+                                 specdec__model_architecture_name(m));
     }
     return SPECDEC_OK;
 }
 
-/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
-static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
+/* Refuses a model with a tensor that is not read, as its text would differ. A draft model may have such tensors. */
+static specdec_result specdec__model_refuse_unread_tensors(const specdec__model *m, specdec_error *error)
 {
     specdec__gguf part = m->gguf;
     specdec_result result = SPECDEC_OK;
@@ -37407,11 +37579,12 @@ static specdec_result specdec__model_strangers(const specdec__model *m, specdec_
     if (m->trait[SPECDEC__READS_STATES])
         return SPECDEC_OK;
     do
-        result = specdec__model_part_strangers(m, &part, error);
-    while (!result && specdec__part_next(m, i++, &part));
+        result = specdec__model_refuse_unread_in_part(m, &part, error);
+    while (!result && specdec__part_move_to_next(m, i++, &part));
     return result;
 }
 
+/* Binds all tensors of a model, and checks that there are no others. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     const int reads = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
@@ -37419,29 +37592,30 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     int found;
     size_t tile_bytes;
     specdec__gguf_tensor sinks;
-    specdec_result r = specdec__model_rope(m, arena, error);
+    specdec_result r = specdec__model_init_ropes(m, arena, error);
 
     m->vocab_size = (int)m->vocab.count;
     if (m->block.size && specdec__model_find_tensor(m, "blk.0.attn_sinks.weight", &sinks))
         m->trait[SPECDEC__NEEDS] |= (int)SPECDEC__BIT(SPECDEC__SINKS);
-    if (!r && m->all > m->tensors)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
-                             m->tensors);
+    if (!r && m->all_layers > m->tensors)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors",
+                             m->all_layers, m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
-                                   &found, error)) != SPECDEC_OK ||
-        (r = specdec__model_vector(m, specdec__model_last_norm(m), m->embedding, 1, arena, &m->output_norm, error)) !=
+        (r = specdec__model_bind_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows,
+                                        &m->token_embedding, &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_copy_vector(m, specdec__model_final_norm_name(m), m->embedding, 1, arena, &m->output_norm,
+                                        error)) !=
             SPECDEC_OK ||
-        (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
-                                   m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_read_short_vocabulary(m, "d2t", arena, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
+                                        m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
         (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
-        (r = specdec__model_strangers(m, error)) != SPECDEC_OK)
+        (r = specdec__model_refuse_unread_tensors(m, error)) != SPECDEC_OK)
         return r;
-    specdec__model_ones(m, arena);
+    specdec__model_make_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
     if (SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
@@ -37449,7 +37623,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         return r;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
-    if (SPECDEC__PIPE && m->bare)
+    if (SPECDEC__PIPE && m->lacks_output)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }
@@ -37457,13 +37631,14 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/heads: files of heads and layers that draft.
+ * >>model/heads: binds the tensors of a file of heads that draft (Medusa, MLP speculators).
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* The name of a tensor of a head; head < 0: of one that they share. */
-static const char *specdec__heads_name(const char *pattern, int head, char *name, size_t size)
+/* Writes the name of a head's tensor: # in the pattern becomes "." and the head's number, or nothing with head < 0,
+   where heads share the tensor. */
+static const char *specdec__heads_tensor_name(const char *pattern, int head, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
     char one[2] = {0, 0};
@@ -37479,11 +37654,12 @@ static const char *specdec__heads_name(const char *pattern, int head, char *name
     return name;
 }
 
-/* Binds what head i does not share with one before it; while the arena counts, into nothing. */
-static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
+/* Binds the tensors that head i does not share with an earlier head; while the arena counts, it only checks them.
+   Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
 {
     const specdec__heads_kind *k = m->speculator;
-    const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
+    const int own = m->heads_tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
     specdec__layer *layer = m->layer ? &m->layer[i] : NULL;
     specdec__matrix counted, *to;
     const float *none;
@@ -37494,51 +37670,51 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
     if (layer)
         memset(layer, 0, sizeof *layer);
     to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
-    r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
-                              i && k->follow ? inner : m->embedding, 1, to, &found, error);
+    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->input, i, name, sizeof name), inner,
+                                   i && k->chained ? inner : m->embedding, 1, to, &found, error);
     if (r)
         return r;
     specdec__model_count_weights(m, to);
-    if (m->tied && i)
+    if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
-    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1, to, &found,
-                              error);
+    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->output, own, name, sizeof name), rows, inner, 1, to,
+                                   &found, error);
     if (!r)
         specdec__model_count_weights(m, to);
     if (!r && k->table)
-        r = specdec__model_matrix(m, specdec__heads_name(k->table, own, name, sizeof name), m->vocab_size, inner, 1,
-                                  layer ? &layer->table : &counted, &found, error);
+        r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->table, own, name, sizeof name), m->vocab_size,
+                                       inner, 1, layer ? &layer->token_table : &counted, &found, error);
     if (!r && k->norm)
-        r = specdec__model_vector(m, specdec__heads_name(k->norm, own, name, sizeof name), inner, 1, arena,
-                                  layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
-    return r ? r : specdec__model_vector(m, specdec__heads_name(k->bias, own, name, sizeof name), inner, 1, arena,
-                                         layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
+        r = specdec__model_copy_vector(m, specdec__heads_tensor_name(k->norm, own, name, sizeof name), inner, 1, arena,
+                                       layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
+    return r ? r : specdec__model_copy_vector(m, specdec__heads_tensor_name(k->bias, own, name, sizeof name), inner, 1,
+                                              arena, layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/nextn: the block of a model that predicts a token further on (multi-token prediction), as a model of its own.
+ * >>model/nextn: a target's NextN block for multi-token prediction (MTP), bound as a draft model of one layer.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 /* Writes the name of a tensor of the first NextN block to `name`. */
-static const char *specdec__nextn_name(const specdec__model *target, const char *suffix, char *name, size_t size)
+static const char *specdec__nextn_tensor_name(const specdec__model *target, const char *suffix, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
 
     specdec__write_string(&w, "blk.");
-    specdec__write_number(&w, (unsigned long long)target->all, 0);
+    specdec__write_number(&w, (unsigned long long)target->all_layers, 0);
     specdec__write_string(&w, ".nextn.");
     specdec__write_string(&w, suffix);
     specdec__write_string(&w, ".weight");
     return name;
 }
 
-/* Whether a model's files hold such a block: some say that there is one, and lack it. */
-static int specdec__nextn_has(const specdec__model *target)
+/* Whether a model's files hold a NextN block; some files announce one and lack it. */
+static int specdec__nextn_exists(const specdec__model *target)
 {
     static const char *const needed[] = {"eh_proj", "enorm", "hnorm"};
     specdec__gguf_tensor unused;
@@ -37546,46 +37722,50 @@ static int specdec__nextn_has(const specdec__model *target)
     int i, found = 0;
 
     for (i = 0; SPECDEC__HEADS && target->nextn && i < (int)SPECDEC__COUNT(needed); i++)
-        found |= specdec__model_find_tensor(target, specdec__nextn_name(target, needed[i], name, sizeof name), &unused);
+        found |= specdec__model_find_tensor(target, specdec__nextn_tensor_name(target, needed[i], name, sizeof name),
+                                            &unused);
     return found;
 }
 
-/* Binds a matrix of the block, of so many columns; *found: whether an optional one is there. */
-static specdec_result specdec__nextn_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
-                                            int rows, specdec__matrix *out, int *found, specdec_error *error)
+/* Binds a matrix of the NextN block; `out` determines its columns. *found: 1 if the tensor is there. */
+static specdec_result specdec__nextn_bind_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
+                                                 int rows, specdec__matrix *out, int *found, specdec_error *error)
 {
     const int joined = out == &m->reads.matrix;
     char name[64];
 
-    return specdec__model_matrix(m, specdec__nextn_name(target, suffix, name, sizeof name), rows,
-                                 (1 + joined) * m->embedding, joined, out, found, error);
+    return specdec__model_bind_matrix(m, specdec__nextn_tensor_name(target, suffix, name, sizeof name), rows,
+                                      (1 + joined) * m->embedding, joined, out, found, error);
 }
 
-static specdec_result specdec__nextn_vector(specdec__model *m, const specdec__model *target, const char *suffix,
-                                            int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+/* Binds a vector (embedding) of the NextN block. Errors: FORMAT (required and missing), UNSUPPORTED. */
+static specdec_result specdec__nextn_copy_vector(specdec__model *m, const specdec__model *target, const char *suffix,
+                                                 int required, specdec__arena *arena, const float **out,
+                                                 specdec_error *error)
 {
     char name[64];
 
-    return specdec__model_vector(m, specdec__nextn_name(target, suffix, name, sizeof name), m->embedding, required,
-                                 arena, out, error);
+    return specdec__model_copy_vector(m, specdec__nextn_tensor_name(target, suffix, name, sizeof name), m->embedding,
+                                      required, arena, out, error);
 }
 
-/* Binds what the block has besides a layer of the architecture. */
+/* Binds the tensors of the NextN block besides those of its layer. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__model *target, specdec__arena *arena,
                                           specdec_error *error)
 {
     specdec_result r;
     int found;
 
-    if ((r = specdec__nextn_matrix(m, target, "eh_proj", m->embedding, &m->reads.matrix, &found, error)) !=
+    if ((r = specdec__nextn_bind_matrix(m, target, "eh_proj", m->embedding, &m->reads.matrix, &found, error)) !=
             SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "enorm", 1, arena, &m->reads.token_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "hnorm", 1, arena, &m->reads.state_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "shared_head_norm", 0, arena, &m->output_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_matrix(m, target, "embed_tokens", m->vocab_size, &m->token_embedding, &found, error)) !=
+        (r = specdec__nextn_copy_vector(m, target, "enorm", 1, arena, &m->reads.token_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_copy_vector(m, target, "hnorm", 1, arena, &m->reads.state_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_copy_vector(m, target, "shared_head_norm", 0, arena, &m->output_norm,
+                                        error)) != SPECDEC_OK ||
+        (r = specdec__nextn_bind_matrix(m, target, "embed_tokens", m->vocab_size, &m->token_embedding, &found,
+                                        error)) !=
             SPECDEC_OK ||
-        (r = specdec__nextn_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
+        (r = specdec__nextn_bind_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
             SPECDEC_OK)
         return r;
     specdec__model_count_weights(m, &m->reads.matrix);
@@ -37594,12 +37774,11 @@ static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__mode
     return SPECDEC_OK;
 }
 
-/* Makes a model of one layer of the first block that only predicts (DeepSeek-AI 2024, arXiv 2412.19437). With h the
-   target's state behind the token before, after its last norm, the layer reads
-       x = matrix [norm of a token's embedding; norm of h]
-   and the norm of what comes out takes the place of h, which the next token is predicted from, and the one after it in
-   turn. Embedding, last norm and output are the target's where the block has none. The target stays, and must outlive
-   the model. */
+/* Makes a draft model of one layer from a target's first NextN block (DeepSeek-AI 2024, arXiv 2412.19437). With h the
+   target's final hidden state for the token before, the layer reads x = matrix [norm of a token's embedding; norm of
+   h], and the norm of its output predicts the next token, and takes the place of h for the token after it. Embedding,
+   final norm and output matrix are the target's where the block has none. The target must outlive the model. Errors:
+   FORMAT, UNSUPPORTED. */
 static specdec_result specdec__nextn_init(specdec__model *m, const specdec__model *target, specdec__arena *arena,
                                           specdec_error *error)
 {
@@ -37618,18 +37797,18 @@ static specdec_result specdec__nextn_init(specdec__model *m, const specdec__mode
     m->q_width = m->k_width = m->v_width = m->o_width = 0;
     m->weight_bytes = m->tile_bytes = 0;
     m->weight_products = 0;
-    m->first = target->all;
+    m->first_layer = target->all_layers;
     m->layers = 1;
-    m->all = target->all + 1;
+    m->all_layers = target->all_layers + 1;
     m->nextn = target->nextn - 1;
-    m->sharing = m->bare = 0;
+    m->sharing_layers = m->lacks_output = 0;
     m->reads.layers[0] = SPECDEC_STATE_FINAL;
-    m->reads.count = m->reads.joined = 1;
+    m->reads.count = m->reads.is_nextn = 1;
     m->reads.width = m->embedding;
-    if ((result = specdec__model_layers(m, error)) != SPECDEC_OK)
+    if ((result = specdec__model_check_layers(m, error)) != SPECDEC_OK)
         return result;
     m->layer = SPECDEC__TAKE(arena, specdec__layer, 1);
-    if ((result = specdec__model_layer(m, m->first, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__model_bind_layer(m, m->first_layer, arena, error)) != SPECDEC_OK)
         return result;
     return specdec__nextn_bind(m, target, arena, error);
 }
@@ -37637,49 +37816,50 @@ static specdec_result specdec__nextn_init(specdec__model *m, const specdec__mode
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>model/open: opens, parses and repacks a model.
+ * >>model/open: opens the file of a model, binds it, and repacks its matrices into tiles.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
+/* Reads the sizes of a file of heads and binds its tensors. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec_result result;
     float *norm;
     int i, scaled;
 
     m->epsilon = 1e-6f;
-    m->vocab_size = specdec__model_count(&r, ".vocab_size", 1, 1 << 24, -1);
-    m->embedding = specdec__model_count(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
-    m->feed_forward = specdec__model_count(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
-                                           m->speculator->adds ? m->embedding : -1);
-    m->guesses = specdec__model_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
-    m->tied = specdec__model_count(&r, ".tie_weights", 0, 1, 0);
-    scaled = specdec__model_count(&r, ".scale_input", 0, 1, 0);
-    if (m->speculator->adds)
-        specdec__model_count(&r, ".block_count", 1, 1, 1);
-    if (!r.result && m->speculator->adds && (m->tied || m->feed_forward != m->embedding))
+    m->vocab_size = specdec__model_read_count(&r, ".vocab_size", 1, 1 << 24, -1);
+    m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
+    m->feed_forward = specdec__model_read_count(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
+                                                m->speculator->residual ? m->embedding : -1);
+    m->head_count = specdec__model_read_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
+    m->heads_tied = specdec__model_read_count(&r, ".tie_weights", 0, 1, 0);
+    scaled = specdec__model_read_count(&r, ".scale_input", 0, 1, 0);
+    if (m->speculator->residual)
+        specdec__model_read_count(&r, ".block_count", 1, 1, 1);
+    if (!r.result && m->speculator->residual && (m->heads_tied || m->feed_forward != m->embedding))
         r.result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another width than the target's states");
-    result = r.result ? r.result : specdec__model_ids(m, "speculator.tokens", arena, error);
+    result = r.result ? r.result : specdec__model_read_short_vocabulary(m, "speculator.tokens", arena, error);
     if (result)
         return result;
     norm = scaled ? SPECDEC__TAKE(arena, float, m->embedding) : NULL;
     for (i = 0; norm && i < m->embedding; i++)
         norm[i] = 0.707106769f;
     m->input_norm = norm;
-    m->layers = m->tied ? specdec__min_int(m->guesses, 2) : m->guesses;
+    m->layers = m->heads_tied ? specdec__min_int(m->head_count, 2) : m->head_count;
     m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
     for (i = 0; i < m->layers; i++)
-        if ((result = specdec__heads_layer(m, i, arena, error)) != SPECDEC_OK)
+        if ((result = specdec__heads_bind_head(m, i, arena, error)) != SPECDEC_OK)
             return result;
     return SPECDEC_OK;
 }
 
-#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1))
+#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1)) /* matrices of AltUp, both directions */
 
-/* Every matrix of a step, by number: those of layers, of streams, those of what is read, that of embeddings for layers,
-   and the output head. Layers, and parts of a model, lack some of them: these have no rows here. */
+/* Returns matrix number i of a model: those of layers, of streams, of models that read states, of embeddings for
+   layers, and the output matrix. Some layers and models lack some of these matrices: they have 0 rows. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
     const int each = SPECDEC__MATRICES, in_layers = m->layers * each, rest = i - in_layers - SPECDEC__STREAM_MATRICES;
@@ -37687,17 +37867,17 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
     return i < in_layers ? &m->layer[i / each].matrix[i % each]
            : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
            : rest == 0   ? &m->reads.matrix
-           : rest == 1   ? &m->reads.out
+           : rest == 1   ? &m->reads.next_state
            : rest == 2   ? &m->inputs.matrix
            : rest == 3   ? &m->block.markov_out
            : rest == 4   ? &m->block.hidden
                          : &m->output;
 }
 
-/* How many numbers specdec__model_matrix_at has; *there: how many of them are of matrices with rows. */
-static int specdec__model_numbers(specdec__model *m, int *there)
+/* Returns how many numbers specdec__model_matrix_at takes; *there: how many of these matrices have rows. */
+static int specdec__model_count_matrices(specdec__model *m, int *there)
 {
-    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->bare;
+    const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->lacks_output;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
@@ -37705,35 +37885,37 @@ static int specdec__model_numbers(specdec__model *m, int *there)
     return count;
 }
 
-#define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it gives them back */
+#define SPECDEC__REPACK_PIECE (1 << 20) /* bytes of a mapped file that a thread repacks before it releases their
+                                           memory */
 
+/* Arguments of the threads that repack a model's matrices. */
 typedef struct specdec__repack {
-    specdec__model *model;
-    specdec__pool *pool;
-    unsigned char *tiles;
-    specdec__row_bounds *bounds; /* of the output matrix, which is to lie in planes; NULL: it is not */
-    const specdec_hooks *hooks;
+    specdec__model *model;       /* the model to repack */
+    specdec__pool *pool;         /* the threads that repack */
+    unsigned char *tile_memory;  /* memory for the tiles of all matrices */
+    specdec__row_bounds *bounds; /* for the output matrix, if it is to lie in planes; else NULL */
+    const specdec_hooks *hooks;  /* the caller's, for progress */
 } specdec__repack;
 
-/* Rows of a matrix that tile t holds. */
+/* Returns the rows of tile t of a matrix: 16, or fewer in the last tile. */
 static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
 {
     return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
 }
 
-/* Where the upper planes of a matrix begin in the room for its tiles. */
-static size_t specdec__model_planes_at(const specdec__matrix *matrix)
+/* Returns the offset of the upper planes of a matrix in the memory for its tiles; the lower planes come first. */
+static size_t specdec__model_planes_offset(const specdec__matrix *matrix)
 {
     return (size_t)specdec__matrix_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
 }
 
-/* Repacks tile t of a matrix, of Q8_0, into planes, and works out the bounds of its rows. */
+/* Repacks tile t of a Q8_0 matrix into planes, and computes the bounds of its rows. */
 static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, const specdec__row_bounds *bounds,
                                          unsigned char *planes)
 {
     const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
-    const unsigned char *file = specdec__matrix_at(matrix, t);
+    const unsigned char *file = specdec__matrix_tile_in_file(matrix, t);
     unsigned char block[34 * SPECDEC__QUANT_ROWS];
     uint16_t own[SPECDEC__PLANE_PARTS];
     int b, row, i;
@@ -37745,14 +37927,14 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
     for (row = 0; row < SPECDEC__QUANT_ROWS; row++) {
         memset(own, 0, sizeof own);
         if (row < rows)
-            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part, own);
+            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part_of_column, own);
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
             bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
     }
 }
 
-/* Repacks tiles [from, end) of a matrix to `out`, where its first tile goes; bounds: NULL, or it is to lie in planes.
-   Of a file that was mapped for this, no more than a piece is in memory at a time. */
+/* Repacks tiles [from, end) of a matrix. out: memory for all its tiles. bounds: not NULL: into planes. is_mapped: the
+   file is mapped: no more than SPECDEC__REPACK_PIECE bytes of it are kept in memory at a time. */
 static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from, int end, int is_mapped,
                                         const specdec__row_bounds *bounds, unsigned char *out)
 {
@@ -37763,40 +37945,40 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
     int next, t;
 
     for (; from < end; from = next) {
-        file = specdec__matrix_at(matrix, from);
+        file = specdec__matrix_tile_in_file(matrix, from);
         next = specdec__min_int(end, from + piece);
         for (t = from; t < next; t++)
             if (bounds)
-                specdec__model_repack_planes(matrix, t, bounds, out + specdec__model_planes_at(matrix));
+                specdec__model_repack_planes(matrix, t, bounds, out + specdec__model_planes_offset(matrix));
             else
-                specdec__quant_interleave(matrix->type, specdec__matrix_at(matrix, t), matrix->row_bytes,
+                specdec__quant_interleave(matrix->type, specdec__matrix_tile_in_file(matrix, t), matrix->row_bytes,
                                           specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
         t = next - 1;
         if (is_mapped)
-            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+            specdec__os_give_back(file, (size_t)(specdec__matrix_tile_in_file(matrix, t) - file) +
                                             (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
 }
 
-/* Whether the output matrix is to lie in planes, so that most of its rows need not be read whole: rows of a type whose
-   codes have eight bits, that are many (few cost little, and less than to screen them), or `always`. Capped logits may
-   be equal where products are not. */
-static int specdec__model_screens(const specdec__model *m, int always)
+/* Whether the output matrix can be screened, and so is to lie in planes: its codes have eight bits, and it has enough
+   rows that screening saves time, unless `always`. Logits must not be capped: they may be equal where their products
+   are not. */
+static int specdec__model_can_screen(const specdec__model *m, int always)
 {
     const specdec__matrix *output = &m->output;
 
-    return !m->bare && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
+    return !m->lacks_output && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
            output->rows >= (always ? 1 : SPECDEC__SCREEN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
            m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
-/* Bytes of what planes need besides tiles. */
+/* Returns the bytes of the bounds of a matrix in planes. */
 static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
 {
     return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
-/* Gives an output matrix that is stored in planes the bounds of its rows. */
+/* Attaches the bounds of its rows to an output matrix that lies in planes. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
     const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
@@ -37804,22 +37986,23 @@ static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bou
     int part;
 
     matrix->bounds = bounds;
-    matrix->tiles += specdec__model_planes_at(matrix);
+    matrix->tiles += specdec__model_planes_offset(matrix);
     for (part = 0; part < SPECDEC__PLANE_PARTS; part++)
-        for (i = 0, bounds->most[part] = 0; i < stride; i++) {
+        for (i = 0, bounds->largest[part] = 0; i < stride; i++) {
             const float own = specdec__float_from_bf16(bounds->norm[(size_t)part * stride + i]);
 
-            bounds->most[part] = own > bounds->most[part] ? own : bounds->most[part];
+            bounds->largest[part] = own > bounds->largest[part] ? own : bounds->largest[part];
         }
 }
 
+/* Repacks a thread's share of all matrices, a function of the thread pool. */
 static void specdec__model_repack_worker(void *argument, int thread)
 {
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
-    unsigned char *out = job->tiles;
+    unsigned char *out = job->tile_memory;
     int there, done = 0, i;
-    const int count = specdec__model_numbers(m, &there);
+    const int count = specdec__model_count_matrices(m, &there);
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
@@ -37845,12 +38028,13 @@ static void specdec__model_repack_worker(void *argument, int thread)
     }
 }
 
-/* Rewrites all matrices of a step into tiles: as many bytes as in the file, plus padding to 16 rows. screening: 1: the
-   output matrix into planes, where that pays; 2: wherever it can be. */
-static specdec_result specdec__model_repack(specdec__model *m, int screening, specdec__arena *arena,
-                                            specdec__pool *pool, const specdec_hooks *hooks, specdec_error *error)
+/* Repacks all matrices of a step into tiles, as many bytes as in the file plus padding to 16 rows. screening: 1: the
+   output matrix into planes if that saves time; 2: if it is possible; 0: never. Errors: CANCELLED. */
+static specdec_result specdec__model_repack_matrices(specdec__model *m, int screening, specdec__arena *arena,
+                                                     specdec__pool *pool, const specdec_hooks *hooks,
+                                                     specdec_error *error)
 {
-    const int planes = screening && specdec__model_screens(m, screening > 1);
+    const int planes = screening && specdec__model_can_screen(m, screening > 1);
     specdec__row_bounds *bounds = planes ? SPECDEC__TAKE(arena, specdec__row_bounds, 1) : NULL;
     unsigned char *part = planes ? SPECDEC__TAKE(arena, unsigned char, m->output.columns) : NULL;
     uint16_t *norm = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
@@ -37858,14 +38042,14 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
                             : NULL;
     specdec__repack job;
 
-    job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
-    if (!job.tiles)
+    job.tile_memory = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
+    if (!job.tile_memory)
         return SPECDEC_OK;
-    specdec__os_large_pages(job.tiles, m->tile_bytes);
+    specdec__os_large_pages(job.tile_memory, m->tile_bytes);
     job.bounds = bounds;
     if (bounds) {
         bounds->norm = norm;
-        bounds->part = part;
+        bounds->part_of_column = part;
         specdec__planes_parts(m->output_norm, m->output.columns, part);
     }
     job.model = m;
@@ -37878,8 +38062,8 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
     return SPECDEC_OK;
 }
 
-/* The parts behind the first one, which is mapped, as specdec__model_open brings a single file. *file becomes the first
-   part where it lies then. */
+/* Opens all files of a model in several files, of which the first is mapped, as specdec__model_open opens one. *file
+   becomes the first one's bytes. Errors: FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_open_parts(specdec__model *m, const specdec_source *source, int count,
                                                 specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
@@ -37890,10 +38074,10 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
 
     specdec__os_unmap(&m->mapped);
     for (i = 0; i < count && !result; i++) {
-        result = specdec__part_path(source->path, i, count, name, error);
+        result = specdec__part_write_path(source->path, i, count, name, error);
         if (result)
             return specdec__os_blame(source->path, result, error);
-        result = specdec__part_check(m, name, i, count, &m->part_bytes, error);
+        result = specdec__part_check_file(m, name, i, count, &m->part_bytes, error);
     }
     if (result)
         return result;
@@ -37907,11 +38091,12 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     if (!file->data)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "%s and its parts are too large to map", source->path);
     m->parts = count;
-    return specdec__parts_bring(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
+    return specdec__parts_load(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
 }
 
-/* A file, or several, mapped or copied into the arena. While the arena only counts, they are mapped in both cases.
-   whole: all parts of it; else the first will do. */
+/* Maps the file of a model, or copies it into the arena (source->copy); while the arena only counts, it is mapped in
+   any case. whole: 1: with all files of a model in several files; 0: the first one alone. Errors: FILE, FORMAT,
+   UNSUPPORTED. */
 static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, int whole,
                                           specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
@@ -37920,8 +38105,8 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     unsigned char *room = NULL;
 
     *file = m->mapped;
-    if (SPECDEC__FILES && !result && whole && !specdec__gguf_lay_out(&m->gguf, *file, NULL) &&
-        !specdec__part_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
+    if (SPECDEC__FILES && !result && whole && !specdec__gguf_find_sections(&m->gguf, *file, NULL) &&
+        !specdec__part_read_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
         return specdec__model_open_parts(m, source, count, arena, file, error);
     if (!result && source->copy)
         room = (unsigned char *)specdec__arena_reserve(arena, file->size, 1, SPECDEC__CACHE_LINE);
@@ -37932,10 +38117,10 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     return specdec__os_read(room, file->size, source->path, error);
 }
 
-/* Reads the chat template, and recognises it, with memory that is given back but for what its texts are; *beyond: where
-   it ended. */
-static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *arena, size_t *beyond,
-                                          specdec_error *error)
+/* Reads the chat template and recognises its format. Of the memory this takes, only the format's texts stay; *beyond:
+   where the rest ended. */
+static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__arena *arena, size_t *beyond,
+                                                    specdec_error *error)
 {
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
     specdec__chat_found *found;
@@ -37962,8 +38147,8 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Letters that a name begins with: "qwen" of "qwen35moe". */
-static size_t specdec__model_family(specdec__bytes name)
+/* Returns how many letters a name begins with: 4 for "qwen35moe". */
+static size_t specdec__model_family_letters(specdec__bytes name)
 {
     size_t n = 0;
 
@@ -37972,10 +38157,10 @@ static size_t specdec__model_family(specdec__bytes name)
     return n;
 }
 
-/* Refuses an architecture that is not known, and names those of its family that are. */
-static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error *error)
+/* Returns the error for an unknown architecture; its text lists known architectures whose names begin alike. */
+static specdec_result specdec__model_refuse_architecture(specdec__bytes name, specdec_error *error)
 {
-    const size_t family = specdec__model_family(name), alike = family < 5 ? family : 5;
+    const size_t family = specdec__model_family_letters(name), alike = family < 5 ? family : 5;
     char near_it[128];
     specdec__writer w = specdec__writer_to(near_it, sizeof near_it);
     size_t i;
@@ -37990,55 +38175,57 @@ static specdec_result specdec__model_unknown(specdec__bytes name, specdec_error 
         specdec__write_string(&w, known);
     }
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known (%s%s)",
-                         specdec__gguf_cut(name), name.data ? (const char *)name.data : "",
+                         specdec__gguf_shown_bytes(name), name.data ? (const char *)name.data : "",
                          near_it[0] ? "of its family: " : "none of its family is", near_it);
 }
 
-/* Checks the GGUF in file, and all parts of the model. */
-static specdec_result specdec__model_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                           specdec_error *error)
+/* Checks the GGUF in `file`, and those of all files of the model. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_check_files(specdec__model *m, specdec__bytes file, int vocabulary_only,
+                                                 specdec_error *error)
 {
     int number = 0, count = 1;
     char suffix[32];
     specdec__writer w = specdec__writer_to(suffix, sizeof suffix);
     specdec_result result;
 
-    if ((result = m->parts > 1 ? specdec__gguf_lay_out(&m->gguf, file, error)
+    if ((result = m->parts > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
                                : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
-        (result = specdec__part_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
+        (result = specdec__part_read_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
         return result;
     if (m->parts > 1)
-        return specdec__parts_twice(m, error);
+        return specdec__parts_check_duplicates(m, error);
     m->parts = 1;
     m->tensors = (int)m->gguf.tensor_count;
     if (count == 1 || (vocabulary_only && !number))
         return SPECDEC_OK;
-    specdec__part_suffix(&w, 1, count);
+    specdec__part_write_suffix(&w, 1, count);
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                          "part %d of a model split into %d files: give the path of the first, which ends in %s",
                          number + 1, count, suffix);
 }
 
-/* Chooses the layers of a model that are wanted: m->first and m->layers of m->all, and whether it is m->bare. */
-typedef struct specdec__model_cut {
-    specdec_result (*cut)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
-    const specdec_cluster *cluster;
-} specdec__model_cut;
+/* How a rank of a cluster chooses its layers: `choose` sets m->first_layer, m->layers and m->lacks_output;
+   m->all_layers is known. */
+typedef struct specdec__layer_choice {
+    specdec_result (*choose)(specdec__model *m, const specdec_cluster *cluster, specdec_error *error);
+    const specdec_cluster *cluster; /* argument of choose */
+} specdec__layer_choice;
 
-/* Binds the GGUF in file to a model. Its arguments are those of specdec__model_init. */
+/* Reads and binds the model in `file`; arguments and errors as for specdec__model_init. */
 static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes file, int vocabulary_only,
-                                           const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
+                                           const specdec__layer_choice *cut, specdec__arena *arena,
+                                           specdec_error *error)
 {
     specdec_result result;
     specdec__bytes name;
     size_t i, beyond = 0;
 
-    if ((result = specdec__model_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
+    if ((result = specdec__model_check_files(m, file, vocabulary_only, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
-            specdec__model_is(m, &specdec__architectures[i]);
+            specdec__model_set_architecture(m, &specdec__architectures[i]);
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
         if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
@@ -38050,32 +38237,32 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (vocabulary_only) { /* whatever the architecture */
         if ((result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK)
             return result;
-        result = specdec__model_chat(m, arena, &beyond, error);
+        result = specdec__model_recognise_chat(m, arena, &beyond, error);
         specdec__arena_beyond(arena, beyond);
         return result;
     }
     if (!m->architecture)
-        return specdec__model_unknown(name, error);
-    if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_mixing(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_layers(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
+        return specdec__model_refuse_architecture(name, error);
+    if ((result = specdec__model_read_sizes(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_read_mixing(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_read_facts(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_check_layers(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_refuse_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__model_chat(m, arena, &beyond, error)) != SPECDEC_OK)
+        (result = specdec__model_recognise_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;
-    if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
+    if (SPECDEC__PIPE && cut && (result = cut->choose(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_bind(m, arena, error);
     specdec__arena_beyond(arena, beyond);
     return result;
 }
 
-/* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
-   the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
-   weights. cut: NULL: all layers are wanted. */
+/* Opens and binds a model from a path or from memory. While the arena only counts, *model is complete except for
+   tensors in the arena, and the caller releases it with specdec__model_deinit. vocabulary_only: 1: without weights.
+   cut: NULL: all layers. Errors: ARGUMENT, FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
-                                          const specdec__model_cut *cut, specdec__arena *arena, specdec_error *error)
+                                          const specdec__layer_choice *cut, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file;
@@ -38094,6 +38281,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
 }
 
+/* Unmaps the files of a model. */
 static void specdec__model_deinit(specdec__model *m)
 {
     specdec__os_unmap(&m->mapped);
@@ -38102,70 +38290,74 @@ static void specdec__model_deinit(specdec__model *m)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cache/state: states of recurrent layers: slots that views share, and the inputs of nodes that are not in them yet.
+ * >>cache/state: states of recurrent layers: slots that views share, and stored inputs of tokens that the states lack.
  *
- * A slot holds the states of all recurrent layers after some tokens of a sequence. The committed tokens behind them
- * wait: of these, and of nodes, only the inputs are kept. The next step applies what waits, in place or, if others have
- * a part in the slot, into another one; then it walks the nodes on copies. So a node that is rejected costs nothing,
- * and a state is read once and written once a step, whatever the width. Nodes that are certain to be committed (a
- * prompt) are applied at once: into another slot, which counts as soon as they are committed. A step that ends early
- * has applied what waited, and nothing else: so lengths of states depend on which steps were begun, not on where they
- * ended, and are the same on all ranks of a cluster, also on those without recurrent layers.
+ * A slot holds the states of all recurrent layers after some tokens of a sequence. Committed tokens that the slot does
+ * not include yet are waiting tokens: only their inputs are stored, as those of nodes are. The next step applies the
+ * waiting tokens to the state: in place, or into a new slot if another view refers to the slot. Then it walks the nodes
+ * on copies of the state. So a rejected node costs nothing, and a step reads and writes a state once, whatever its
+ * width. Certain nodes, those of a prompt, are applied at once, into a new slot that becomes the state when they are
+ * committed. A step that ends early has applied the waiting tokens and no others. So the lengths of states depend on
+ * which steps were begun, not on where they ended, and are the same on all ranks of a cluster.
  *
- * A slot that a view no longer changes stays as a checkpoint for a while: there a view can be cut, and another one can
- * go on from there.
+ * A slot that a view no longer changes stays as a checkpoint for a while: the view can be cut to its length, and other
+ * views can share it.
  * ================================================================================================================== */
 
-/* All slots of a cache. */
+/* The slots for recurrent states of a cache. */
 typedef struct specdec__states {
-    specdec__mixing mixing;
-    int count, free_count; /* 0: the model has no states */
-    size_t bytes;          /* of a slot: of each layer here, two windows (taps - 1, channels), (heads, rows, values) */
-    unsigned char *memory; /* (count, bytes) */
-    int *free;             /* (free_count) */
-    int *views;            /* (count): how often views name a slot */
-    unsigned char *half;   /* (count): which of the two windows counts */
-    int every;             /* tokens between checkpoints, at least */
-    int most;              /* checkpoints of a view */
-    size_t node;           /* floats of the kept inputs of a node: (layers, kept) */
-    uint64_t read, written; /* bytes of states and inputs, in all steps */
+    specdec__mixing mixing; /* sizes of the recurrent layers */
+    int count, free_count; /* all slots, free slots; 0: the model has no recurrent layers */
+    size_t bytes;          /* bytes of a slot: for each layer on this rank two windows (taps - 1, channels) and matrices
+                              (heads, rows, values) */
+    unsigned char *memory; /* (count, bytes) the slots */
+    int *free_slots;       /* (free_count) numbers of the free slots */
+    int *references;       /* (count) how many references views have to each slot */
+    unsigned char *current_window; /* (count) which of the two windows is the current one: 0 or 1 */
+    int checkpoint_distance; /* tokens between two checkpoints, at least */
+    int max_checkpoints;   /* checkpoints of one view, at most */
+    size_t input_floats;   /* floats of the stored inputs of one token: (layers, kept) */
+    uint64_t bytes_read, bytes_written; /* bytes of states and inputs that all steps so far have read and written */
 } specdec__states;
 
-/* A slot that holds the states after the first `length` tokens; -1: none, which stands for zeros. */
+/* A slot and the number of tokens that its states include. slot -1: none, the initial state, all zeros. */
 typedef struct specdec__point {
-    int length, slot;
-    int certain; /* written by a step with certain nodes */
+    int length, slot; /* tokens that the states include; number of the slot */
+    int certain;      /* 1: a step with certain nodes (a prompt) wrote it */
 } specdec__point;
 
-/* The states of a view. */
+/* The recurrent states of one view: points in slots, and the stored inputs of tokens behind the last point. */
 typedef struct specdec__state {
-    specdec__point *point; /* (count): rising; the last is the state, the others are checkpoints */
-    int count, room;       /* room: for points */
-    specdec__point next;   /* what the last step has written for nodes that are certain; slot -1: nothing */
-    int waiting;           /* committed tokens that are not in the state yet */
-    int nodes;             /* whose inputs are kept */
-    int certain;           /* of the last step, nodes before these */
-    int places;            /* for inputs */
-    int *place;            /* (places): of tokens that wait, then of nodes, then free ones */
-    float *inputs;         /* (places, node) */
+    specdec__point *point; /* (count) by rising length; the last point is the current state, the others are
+                              checkpoints */
+    int count, max_points; /* points, and how many there is memory for */
+    specdec__point uncommitted; /* state that the last step has written for certain nodes, not committed yet; slot -1:
+                              none */
+    int waiting;           /* committed tokens that the current state does not include yet */
+    int nodes;             /* uncommitted nodes whose inputs are stored */
+    int certain;           /* certain nodes of the last step: its first ones */
+    int max_inputs;        /* how many tokens inputs can be stored for */
+    int *input_row;        /* (max_inputs) rows of `inputs`: first those of waiting tokens, then those of nodes, then
+                              free ones */
+    float *inputs;         /* (max_inputs, input_floats) stored inputs */
 } specdec__state;
 
 SPECDEC__FOR_SIZE
 
-/* Floats of a layer in a slot. */
-static size_t specdec__state_layer(const specdec__mixing *m)
+/* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
+static size_t specdec__state_layer_floats(const specdec__mixing *m)
 {
-    return 2 * specdec__mixing_window(m) + (size_t)m->heads * specdec__mixing_head(m);
+    return 2 * specdec__mixing_window_floats(m) + (size_t)m->heads * specdec__mixing_head_floats(m);
 }
 
-/* Bytes of the state of a sequence. */
+/* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */
 static size_t specdec__state_bytes(const specdec__mixing *m)
 {
-    return specdec__size_multiply(specdec__state_layer(m) * sizeof(float), (size_t)m->layers);
+    return specdec__size_multiply(specdec__state_layer_floats(m) * sizeof(float), (size_t)m->layers);
 }
 
-/* Slots for views of at most `length` tokens, each with what a step reads, what it writes, and checkpoints. every: 0: a
-   good distance. */
+/* Takes slots from an arena for `views` views of at most `length` tokens: for each the state that a step reads, the
+   state that it writes, and checkpoints, at least `every` tokens apart; every 0: a default distance. */
 static void specdec__states_init(specdec__states *s, const specdec__mixing *mixing, int views, int length, int every,
                                  specdec__arena *arena)
 {
@@ -38173,124 +38365,127 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!specdec__mixing_is(mixing))
+    if (!specdec__mixing_exists(mixing))
         return;
-    s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
-    s->most = specdec__min_int(length / s->every, 1 << 12);
-    s->count = (int)specdec__min_int(views, (1 << 30) / (s->most + 2)) * (s->most + 2);
+    s->checkpoint_distance = every ? every : specdec__max_int(256, (length + 3) / 4);
+    s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
+    s->count = (int)specdec__min_int(views, (1 << 30) / (s->max_checkpoints + 2)) * (s->max_checkpoints + 2);
     s->bytes = specdec__state_bytes(mixing);
-    s->node = (size_t)mixing->layers * (size_t)mixing->kept;
+    s->input_floats = (size_t)mixing->layers * (size_t)mixing->kept;
     s->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)s->count, s->bytes, SPECDEC__CACHE_LINE);
-    s->free = SPECDEC__TAKE(arena, int, s->count);
-    s->views = SPECDEC__TAKE(arena, int, s->count);
-    s->half = SPECDEC__TAKE(arena, unsigned char, s->count);
-    for (i = 0; s->free && i < s->count; i++)
-        s->free[s->free_count++] = s->count - 1 - i;
+    s->free_slots = SPECDEC__TAKE(arena, int, s->count);
+    s->references = SPECDEC__TAKE(arena, int, s->count);
+    s->current_window = SPECDEC__TAKE(arena, unsigned char, s->count);
+    for (i = 0; s->free_slots && i < s->count; i++)
+        s->free_slots[s->free_count++] = s->count - 1 - i;
 }
 
-/* Room for the points of a view and the inputs of so many nodes. */
+/* Takes memory from an arena for the points of a view, and for the inputs of up to 2 * nodes waiting tokens and
+   nodes. */
 static void specdec__state_init(specdec__state *state, const specdec__states *s, int nodes, specdec__arena *arena)
 {
     int i;
 
     memset(state, 0, sizeof *state);
-    state->next.slot = -1;
-    if (!specdec__mixing_is(&s->mixing))
+    state->uncommitted.slot = -1;
+    if (!specdec__mixing_exists(&s->mixing))
         return;
-    state->room = s->most + 2;
-    state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
-    state->places = 2 * nodes;
-    state->place = SPECDEC__TAKE(arena, int, state->places);
-    state->inputs = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)state->places, s->node));
-    for (i = 0; state->place && i < state->places; i++)
-        state->place[i] = i;
+    state->max_points = s->max_checkpoints + 2;
+    state->point = SPECDEC__TAKE(arena, specdec__point, state->max_points);
+    state->max_inputs = 2 * nodes;
+    state->input_row = SPECDEC__TAKE(arena, int, state->max_inputs);
+    state->inputs = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)state->max_inputs, s->input_floats));
+    for (i = 0; state->input_row && i < state->max_inputs; i++)
+        state->input_row[i] = i;
 }
 
-/* Whether a cache has states. */
-SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
+/* Whether a cache has slots for recurrent states. */
+SPECDEC__INLINE int specdec__states_exist(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
-/* The last point of a view's state (its token count and slot), or zeros if it has none. */
-SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
+/* Returns the last point of a view, its current state; a point of length 0 without a slot if the view has none. */
+SPECDEC__INLINE specdec__point specdec__state_current(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};
 
     return state->count ? state->point[state->count - 1] : none;
 }
 
-SPECDEC__INLINE float *specdec__states_at(const specdec__states *s, int slot)
+/* Returns the address of a slot. */
+SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slot)
 {
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
 }
 
-/* The inputs at a place, of one layer. */
-SPECDEC__INLINE float *specdec__state_inputs(const specdec__states *s, const specdec__state *state, int place,
-                                             int layer)
+/* Returns the stored inputs (kept) of one token for one recurrent layer. place: an entry of state->input_row. */
+SPECDEC__INLINE float *specdec__state_inputs_address(const specdec__states *s, const specdec__state *state, int place,
+                                                     int layer)
 {
-    return state->inputs + (size_t)place * s->node + (size_t)layer * (size_t)s->mixing.kept;
+    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.kept;
 }
 
-/* A slot is named once more (by 1), or once less. */
-static void specdec__states_part(specdec__states *s, int slot, int by)
+/* Adds a reference to a slot (by = 1) or removes one (by = -1). A slot without references becomes free. */
+static void specdec__states_add_reference(specdec__states *s, int slot, int by)
 {
     if (slot < 0)
         return;
-    s->views[slot] += by;
-    if (!s->views[slot])
-        s->free[s->free_count++] = slot;
+    s->references[slot] += by;
+    if (!s->references[slot])
+        s->free_slots[s->free_count++] = slot;
 }
 
-/* A free slot, which is named once; -1: there is none. */
-static int specdec__states_take(specdec__states *s)
+/* Takes a free slot, with one reference. Returns -1 if there is none. */
+static int specdec__states_take_slot(specdec__states *s)
 {
     int slot;
 
     if (!s->free_count)
         return -1;
-    slot = s->free[--s->free_count];
-    s->views[slot] = 1;
-    s->half[slot] = 0;
+    slot = s->free_slots[--s->free_count];
+    s->references[slot] = 1;
+    s->current_window[slot] = 0;
     return slot;
 }
 
-/* Forgets what a step has written for nodes that were not committed. */
-static void specdec__state_drop_next(specdec__state *state, specdec__states *s)
+/* Frees the slot that a step has written for certain nodes which were not committed. */
+static void specdec__state_drop_uncommitted(specdec__state *state, specdec__states *s)
 {
-    specdec__states_part(s, state->next.slot, -1);
-    state->next.slot = -1;
+    specdec__states_add_reference(s, state->uncommitted.slot, -1);
+    state->uncommitted.slot = -1;
 }
 
-/* Nodes have no inputs any more. */
-static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
+/* Drops the stored inputs of all uncommitted nodes. */
+static void specdec__state_drop_nodes(specdec__state *state, specdec__states *s)
 {
-    specdec__state_drop_next(state, s);
+    specdec__state_drop_uncommitted(state, s);
     state->nodes = state->certain = 0;
 }
 
-/* Moves an entry of state->place from index `from` to a lower index `to`; those between move up by one. */
-static void specdec__state_move(specdec__state *state, int from, int to)
+/* Moves an entry of state->input_row from index `from` to a lower index `to`; the entries between them move up by
+   one. */
+static void specdec__state_move_place(specdec__state *state, int from, int to)
 {
-    const int place = state->place[from];
+    const int place = state->input_row[from];
 
-    memmove(state->place + to + 1, state->place + to, (size_t)(from - to) * sizeof *state->place);
-    state->place[to] = place;
+    memmove(state->input_row + to + 1, state->input_row + to, (size_t)(from - to) * sizeof *state->input_row);
+    state->input_row[to] = place;
 }
 
-/* Frees the places of waiting tokens, once the state includes them. */
-static void specdec__state_applied(specdec__state *state)
+/* Frees the stored inputs of the waiting tokens, once the state includes these tokens. */
+static void specdec__state_free_waiting(specdec__state *state)
 {
     int i;
 
     for (i = state->waiting; i > 0; i--) { /* to the end, where the free ones are */
-        const int place = state->place[0];
+        const int place = state->input_row[0];
 
-        memmove(state->place, state->place + 1, (size_t)(state->places - 1) * sizeof *state->place);
-        state->place[state->places - 1] = place;
+        memmove(state->input_row, state->input_row + 1, (size_t)(state->max_inputs - 1) * sizeof *state->input_row);
+        state->input_row[state->max_inputs - 1] = place;
     }
     state->waiting = 0;
 }
 
-/* Drops the checkpoint without which the distances between the others are the most even. */
-static void specdec__state_thin(specdec__state *state, specdec__states *s)
+/* Drops one checkpoint of a view: the one without which the distances between the others are the most even. */
+static void specdec__state_drop_checkpoint(specdec__state *state, specdec__states *s)
 {
     int i, gap, best = 0, least = 1 << 30;
 
@@ -38301,31 +38496,32 @@ static void specdec__state_thin(specdec__state *state, specdec__states *s)
             best = i;
         }
     }
-    specdec__states_part(s, state->point[best].slot, -1);
+    specdec__states_add_reference(s, state->point[best].slot, -1);
     memmove(state->point + best, state->point + best + 1, (size_t)(--state->count - best) * sizeof *state->point);
 }
 
-/* The state becomes another one; the one before stays as a checkpoint if it is far from the last one, or if it ends a
-   prompt. */
+/* Makes point `to` the current state of a view. The previous point stays as a checkpoint if it is checkpoint_distance
+   or more tokens behind the last checkpoint, or if it ends a prompt. */
 static void specdec__state_advance(specdec__state *state, specdec__states *s, specdec__point to)
 {
-    const specdec__point now = specdec__state_now(state);
+    const specdec__point now = specdec__state_current(state);
     const int before = state->count > 1 ? state->point[state->count - 2].length : 0;
 
-    if (state->count && (now.length - before < s->every && (!now.certain || to.certain || now.length == before))) {
-        specdec__states_part(s, now.slot, -1);
+    if (state->count && (now.length - before < s->checkpoint_distance &&
+                         (!now.certain || to.certain || now.length == before))) {
+        specdec__states_add_reference(s, now.slot, -1);
         state->count--;
     }
     state->point[state->count++] = to;
-    while (state->count > s->most + 1)
-        specdec__state_thin(state, s);
+    while (state->count > s->max_checkpoints + 1)
+        specdec__state_drop_checkpoint(state, s);
 }
 
-/* Commits nodes path[count] of a view; the next `stay` of path become nodes from 0 on, with -1 all nodes stay that are
-   not committed. Returns 0 where inputs of a node were not kept. */
-static int specdec__state_keep(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
+/* Commits nodes path[0 .. count) of a view: they become waiting tokens. The next `stay` entries of path become nodes 0,
+   1, ...; with stay = -1 all uncommitted nodes stay. Returns 0 if the inputs of one of these nodes were not stored. */
+static int specdec__state_commit(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
 {
-    const int certain = state->next.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
+    const int certain = state->uncommitted.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
     int i;
 
     if (state->certain && !certain)
@@ -38333,23 +38529,23 @@ static int specdec__state_keep(specdec__state *state, specdec__states *s, const 
     if (certain) {
         if (count < certain || path[certain - 1] != certain - 1)
             return 0;
-        specdec__state_applied(state);
-        specdec__state_advance(state, s, state->next);
-        state->next.slot = -1;
+        specdec__state_free_waiting(state);
+        specdec__state_advance(state, s, state->uncommitted);
+        state->uncommitted.slot = -1;
         state->certain = 0;
     }
     for (i = certain; i < count + left; i++) {
         if (path[i] - certain >= state->nodes)
             return 0;
-        specdec__state_move(state, state->waiting + path[i] - certain, state->waiting + i - certain);
+        specdec__state_move_place(state, state->waiting + path[i] - certain, state->waiting + i - certain);
     }
     state->waiting += count - certain;
     state->nodes = stay < 0 ? state->nodes - (count - certain) : stay;
     return 1;
 }
 
-/* The last point at or before a length; -1: there is none but the beginning. */
-static int specdec__state_find(const specdec__state *state, int length)
+/* Returns the index of the last point at or before a length; -1: there is none. */
+static int specdec__state_find_point(const specdec__state *state, int length)
 {
     int i = state->count - 1;
 
@@ -38358,29 +38554,29 @@ static int specdec__state_find(const specdec__state *state, int length)
     return i;
 }
 
-/* The longest beginning, of at most `length` tokens, of which a view still has the state. */
-static int specdec__state_reach(const specdec__state *state, int length)
+/* Returns the largest number of tokens, at most `length`, for which a view still has the state. */
+static int specdec__state_longest_cut(const specdec__state *state, int length)
 {
-    const int now = specdec__state_now(state).length, i = specdec__state_find(state, length);
+    const int now = specdec__state_current(state).length, i = specdec__state_find_point(state, length);
 
     if (length >= now)
         return specdec__min_int(length, now + state->waiting);
     return i < 0 ? 0 : state->point[i].length;
 }
 
-/* Cuts a view's states to a length that specdec__state_reach has returned. */
+/* Cuts the states of a view to a length that specdec__state_longest_cut has returned. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
-    const int now = specdec__state_now(state).length;
+    const int now = specdec__state_current(state).length;
 
-    specdec__state_unreserve(state, s);
+    specdec__state_drop_nodes(state, s);
     state->waiting = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
-        specdec__states_part(s, state->point[--state->count].slot, -1);
+        specdec__states_add_reference(s, state->point[--state->count].slot, -1);
 }
 
-/* An empty view gets a slot, which is to hold the state after its first `length` tokens. */
-static void specdec__state_place(specdec__state *state, specdec__states *s, int length, int slot)
+/* Makes a slot, which holds the state after `length` tokens, the current state of an empty view. */
+static void specdec__state_set_slot(specdec__state *state, specdec__states *s, int length, int slot)
 {
     specdec__state_cut(state, s, 0);
     state->point[0].length = length;
@@ -38389,17 +38585,17 @@ static void specdec__state_place(specdec__state *state, specdec__states *s, int 
     state->count = 1;
 }
 
-/* How many of another view's first `length` tokens a view can take over: the other one's states, and what waits behind
-   them, if there is room for that. */
-static int specdec__state_shares(const specdec__state *state, const specdec__state *other, int length)
+/* Returns how many of another view's first `length` tokens a view can share: those the other view has a state for,
+   including waiting tokens as far as this view can store their inputs. */
+static int specdec__state_count_shared(const specdec__state *state, const specdec__state *other, int length)
 {
-    const int reach = specdec__state_reach(other, length), now = specdec__state_now(other).length;
+    const int reach = specdec__state_longest_cut(other, length), now = specdec__state_current(other).length;
 
-    return reach <= now ? reach : now + specdec__min_int(reach - now, state->places / 2);
+    return reach <= now ? reach : now + specdec__min_int(reach - now, state->max_inputs / 2);
 }
 
-/* A view without states takes over those of another one for its first `length` tokens, as specdec__state_shares says.
-   */
+/* Copies references to another view's points, and the inputs of its waiting tokens, for the other view's first `length`
+   tokens; this view has no states yet. length: as specdec__state_count_shared has returned it. */
 static void specdec__state_share(specdec__state *state, specdec__states *s, const specdec__state *other, int length)
 {
     int i;
@@ -38407,12 +38603,12 @@ static void specdec__state_share(specdec__state *state, specdec__states *s, cons
     specdec__state_cut(state, s, 0);
     for (i = 0; i < other->count && other->point[i].length <= length; i++) {
         state->point[state->count++] = other->point[i];
-        specdec__states_part(s, other->point[i].slot, 1);
+        specdec__states_add_reference(s, other->point[i].slot, 1);
     }
-    state->waiting = length - specdec__state_now(state).length;
+    state->waiting = length - specdec__state_current(state).length;
     for (i = 0; i < state->waiting; i++)
-        memcpy(specdec__state_inputs(s, state, state->place[i], 0),
-               specdec__state_inputs(s, other, other->place[i], 0), s->node * sizeof(float));
+        memcpy(specdec__state_inputs_address(s, state, state->input_row[i], 0),
+               specdec__state_inputs_address(s, other, other->input_row[i], 0), s->input_floats * sizeof(float));
 }
 
 SPECDEC__FOR_SPEED
@@ -38420,124 +38616,134 @@ SPECDEC__FOR_SPEED
 /* =====================================================================================================================
  * >>cache/kv: pages of 64 slots, and views: ordered lists of segments.
  *
- * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
- * so a view can return the pages that no window reaches any more. A layer has the heads, and the sizes of these, that
- * its shape says. A page may be part of several views: it counts them.
- * Keys are transposed, (dim, 64), so that the lanes of a score are keys and its sum runs over dimensions in order,
- * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
- * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
- * with 4 slots of a dimension side by side, behind one float scale for each slot, (64).
+ * Layers belong to one of two spans: layers that attend to all keys, and layers that attend to a sliding window. A page
+ * has 64 slots for the layers and kv heads of one span, so a view can free the pages that no window reaches any more.
+ * Several views may hold the same page; pages are reference-counted.
+ * Keys are stored after RoPE and transposed, (dim, 64): vector lanes are keys, and a score sums over dimensions in
+ * order, whatever slot a key has. Values are rows, (64, dim). 8-bit keys are tiles of a Q8_0 matrix, 16 keys each; the
+ * kernels for weights multiply them by quantised queries. 8-bit values are one float scale for each slot, (64), then
+ * codes (dim/16, 64/4, 16, 4): the codes of 4 slots for one dimension are contiguous.
  *
- * Some views are kept: they hold the beginnings of sequences that have ended, for others that begin alike, and give
- * their pages up as soon as a live view finds none.
+ * A kept view holds the keys and values of a sequence that has ended, so that a new sequence with the same first tokens
+ * can share them (prefix caching). Kept views lose their pages as soon as a live view finds no free page.
  * ================================================================================================================== */
 
-/* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one scale for 32 dimensions of a key (f16)
-   or all of a value (f32). */
+/* A storage type of the cache, such as config.kv = "q8_0". Elements are f32, f16, or 8-bit codes with scales: one f16
+   scale for 32 dimensions of a key, one f32 scale for a whole value. */
 typedef struct specdec__kv_type {
-    const char *name;
-    int multiple;                    /* dim is padded to a multiple of this */
+    const char *name;                /* as in config.kv */
+    int dim_multiple;                /* head sizes are padded to a multiple of this */
     int bytes_per_32;                /* bytes of 32 elements, scales of keys included */
-    int tiles;                       /* 1: keys and values are tiles of codes, 0: floats of some size */
-    int halves;                      /* 1: half floats */
-    float key_fits, value_fits;      /* keys and values are stored as they are if they are finite times this */
+    int has_codes;                   /* 1: keys and values are 8-bit codes, keys in tiles of 16; 0: they are floats */
+    int is_f16;                      /* 1: elements are half floats (f16) */
+    float key_factor, value_factor;  /* a key (value) x can be stored if x times this factor is finite */
 } specdec__kv_type;
 
-/* A float times this is finite if it is no larger than 1e16: the squares of a row of 2^20 such values have a finite
+/* A float x has |x| <= 1e16 if x times this factor is finite. The squares of a row of 2^20 such floats have a finite
    sum. */
-#define SPECDEC__SOUND 3.4e22f
+#define SPECDEC__FINITE_FACTOR 3.4e22f
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
 static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {
     {"f16", 16, 64, 0, 1, 5.1945e33f, 5.1945e33f /* 65504 stays finite, 65520 does not */},
-    {"f32", 16, 128, 0, 0, SPECDEC__SOUND, SPECDEC__SOUND},
-    {"q8_0", 32, 34, 1, 0, 4.09e31f /* 127 times that */, SPECDEC__SOUND}};
+    {"f32", 16, 128, 0, 0, SPECDEC__FINITE_FACTOR, SPECDEC__FINITE_FACTOR},
+    {"q8_0", 32, 34, 1, 0, 4.09e31f /* 127 times that */, SPECDEC__FINITE_FACTOR}};
 
+/* A stretch of consecutive logical positions of a view whose slots are consecutive in one page. */
 typedef struct specdec__segment {
-    int page, from, length; /* slots [from, from + length) of a page */
-    int start;              /* logical position of the first */
+    int page, from, length; /* slots [from, from + length) of page number `page` */
+    int start;              /* the logical position of slot `from` */
 } specdec__segment;
 
+/* The segments of a view in one span, by logical position, then the view's spare pages. */
 typedef struct specdec__segments {
-    specdec__segment *at; /* capacity of them; those past count name spare pages */
-    int count, spare;
-    int room;              /* slots behind the last one, in its page, that are the view's to reserve */
+    specdec__segment *segment; /* (max_segments of the view); entries behind `count` name the spare pages */
+    int count, spare_pages;    /* how many segments; how many spare pages, all of whose slots are reserved */
+    int tail_slots;            /* reserved slots in the last segment's page, behind its last key; 0: other views hold
+                                  the page */
 } specdec__segments;
 
-/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page if
-   that is the view's own, then spare pages. */
+/* The keys of one sequence, in logical order. Slots reserved for the nodes of a step follow the last segment: first the
+   free slots of the last page if no other view holds it, then the slots of spare pages. */
 typedef struct specdec__view {
-    specdec__segments span[SPECDEC__SPANS];
-    int capacity; /* segments, in each span */
-    int length;   /* committed keys */
-    int position; /* what RoPE turns the next one by: length, if no keys were left out */
-    specdec__state state; /* of recurrent layers */
-    /* of a kept view */
-    int kept;                   /* 1: it is one */
-    int shared;                 /* keys that live views have taken over, at most; 0: nobody has */
-    uint64_t used;              /* by the clock of the cache: when it was made or last shared */
-    struct specdec__view *next; /* another kept view of the cache */
+    specdec__segments span[SPECDEC__SPANS]; /* segments for layers of each span */
+    int max_segments;                       /* segments that there is memory for, in each span */
+    int length;                             /* committed keys */
+    int next_position;                      /* RoPE position of the next token: `length`, unless keys were left out */
+    specdec__state state;                   /* of the recurrent layers */
+    /* only for kept views: */
+    int is_kept;                /* 1: this is a kept view */
+    int shared_keys;            /* the most keys that any live view has shared with this one; 0: none has */
+    uint64_t last_use;          /* value of the cache's clock when this view was made or last shared */
+    struct specdec__view *next_kept; /* the next kept view of the cache */
 } specdec__view;
 
-/* Pages of the layers of a span. */
+/* The pages of one span. */
 typedef struct specdec__pages {
-    int window;         /* keys that a query sees; 0: all */
-    int count, free_count; /* count 0: the model has no such layers */
-    size_t bytes;       /* of a page */
-    unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
-    int *free;          /* (free_count) pages that no view has */
-    int *views;         /* (count) how many views have a part in it, */
-    int *kept;          /* (count) and how many of these are kept */
-    int idle;           /* pages that kept views alone have a part in */
-    int touched;        /* pages that were ever handed out: the first ones, as fresh ones go in order */
+    int window;         /* keys that a query of this span sees; 0: all */
+    int count, free_count; /* all pages, free pages; count 0: no layer is of this span */
+    size_t bytes;       /* of one page */
+    unsigned char *memory; /* (count, bytes); bytes is 0 where all layers of this span are on other ranks */
+    int *free_pages;    /* (free_count) numbers of the free pages */
+    int *view_counts;   /* (count) how many views hold each page */
+    int *kept_counts;   /* (count) how many of these are kept views */
+    int only_kept;      /* pages that only kept views hold */
+    int cleared;        /* pages that were ever handed out: numbers [0, touched), as fresh pages are taken in order */
 } specdec__pages;
 
-/* What has been done to a view, so that others may do the same to theirs. */
+/* Kinds of changes of a view, of which a listener is notified, so that the ranks of a cluster can repeat them. */
 enum {
-    SPECDEC__KV_RESERVE,   /* for a nodes; b: that went well */
-    SPECDEC__KV_UNRESERVE,
-    SPECDEC__KV_COMMIT,    /* of nodes path[a]; path[a + b] stay nodes; b: -1: all behind them */
-    SPECDEC__KV_TRUNCATE,  /* to a keys */
-    SPECDEC__KV_SHARE,     /* b keys of another view, from a on */
-    SPECDEC__KV_KINDS
+    SPECDEC__KV_RESERVE,   /* slots were reserved for first_number nodes; second_number: 1 if there were enough pages */
+    SPECDEC__KV_UNRESERVE, /* all reserved slots were freed */
+    SPECDEC__KV_COMMIT,    /* the next first_number entries of path were committed; then second_number entries stay
+                              nodes (-1: all later nodes) */
+    SPECDEC__KV_TRUNCATE,  /* the view was cut to its first first_number keys */
+    SPECDEC__KV_SHARE,     /* second_number keys of view `other`, from first_number on, were appended */
+    SPECDEC__KV_EVENTS
 };
 
-typedef struct specdec__kv_news {
-    int kind;
-    specdec__view *view;
-    specdec__view *other;       /* NULL: none */
-    int a, b;
-    const int *path;
-    int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
-} specdec__kv_news;
+/* A change of a view, as its listener receives it. */
+typedef struct specdec__kv_event {
+    int kind;                        /* SPECDEC__KV_RESERVE, ... */
+    specdec__view *view;             /* the changed view */
+    specdec__view *other;            /* the view whose keys were shared; NULL: none */
+    int first_number, second_number; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
+    const int *path;                 /* committed nodes, in order; then nodes that stay; NULL: none */
+    int renumbered;                  /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes
+                                        are gone */
+} specdec__kv_event;
 
-/* Where the keys and values of a layer lie in the pages of its span. */
+/* The layout of a layer's keys and values in the pages of its span. */
 typedef struct specdec__kv_layer {
-    int span;
-    int owns;           /* 0: they are another layer's, or the layer has no attention, and then no kv heads */
-    int kv_heads;
-    int dim, value_dim; /* sizes of a head's keys and values, padded */
-    size_t key_bytes;   /* keys of one page and head: its values lie behind them */
-    size_t head_bytes;  /* both */
-    size_t at;          /* of the first head, in a page */
+    int span;           /* SPECDEC__WHOLE or SPECDEC__WINDOW */
+    int owns_keys;      /* 1: the layer has keys of its own; 0: it reads another layer's, or has no attention */
+    int kv_heads;       /* 0: the layer has no attention */
+    int dim, value_dim; /* sizes of a key and of a value of one head, padded */
+    size_t key_bytes;   /* bytes of the keys of one head in a page; its values lie behind them */
+    size_t head_bytes;  /* bytes of the keys and values of one head in a page */
+    size_t offset;      /* offset of the first head in a page */
 } specdec__kv_layer;
 
+/* The cache of one context: pages of keys and values, slots of recurrent states, and the list of kept views. */
 typedef struct specdec__kv {
-    int type;
-    int layers;
-    specdec__kv_layer *layer; /* (layers) */
-    int dim;                  /* padded head size of keys or values, whichever are larger, in any layer */
-    size_t head_bytes;        /* keys and values of one page and head, at most */
-    specdec__pages span[SPECDEC__SPANS];
-    specdec__states states; /* of recurrent layers */
-    specdec__view *kept; /* the first of the kept views; NULL: there are none */
-    uint64_t clock;      /* counts what happens to them */
-    void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
-    void *listener;
+    int type;                 /* SPECDEC__KV_F16, ... */
+    int layers;               /* layers on this rank */
+    specdec__kv_layer *layer; /* (layers) layout of each layer's keys and values */
+    int dim;                  /* the largest size of a key or value of any layer, padded */
+    size_t head_bytes;        /* the most bytes that the keys and values of one head take in a page, over all layers */
+    specdec__pages span[SPECDEC__SPANS]; /* pages for layers of each span */
+    specdec__states states;   /* of the recurrent layers */
+    specdec__view *first_kept; /* first kept view of a linked list; NULL: there is none */
+    uint64_t use_clock;       /* counts the uses of kept views; orders them by last use */
+    void (*notify)(void *listener, const specdec__kv_event *news); /* called with each change of a view; NULL: no
+                                                                   listener */
+    void *listener;           /* argument of notify */
 } specdec__kv;
 
-#define SPECDEC__BEHIND 256 /* keys behind a window that stay, so that a text can be rewound a little */
+/* Keys older than a window that are kept, so that a sequence can be truncated by a few tokens. */
+#define SPECDEC__REWIND_KEYS 256
 
+/* Returns the number of a storage type by name, SPECDEC__KV_...; -1: there is no such type. */
 static int specdec__kv_find_type(const char *name)
 {
     int i;
@@ -38549,47 +38755,48 @@ static int specdec__kv_find_type(const char *name)
 }
 
 SPECDEC__FOR_SIZE
+/* Takes memory for `count` pages from an arena; all are free. */
 static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena *arena)
 {
     int i;
 
     pages->count = count;
     pages->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
-    pages->free = SPECDEC__TAKE(arena, int, count);
-    pages->views = SPECDEC__TAKE(arena, int, count);
-    pages->kept = SPECDEC__TAKE(arena, int, count);
-    for (i = 0; pages->free && i < count; i++)
-        pages->free[pages->free_count++] = count - 1 - i;
+    pages->free_pages = SPECDEC__TAKE(arena, int, count);
+    pages->view_counts = SPECDEC__TAKE(arena, int, count);
+    pages->kept_counts = SPECDEC__TAKE(arena, int, count);
+    for (i = 0; pages->free_pages && i < count; i++)
+        pages->free_pages[pages->free_count++] = count - 1 - i;
 }
 
-/* How many views of how many keys there is to be room for. */
-typedef struct specdec__room {
-    int views;
-    int length; /* keys of a view, at most */
-    int keys;   /* of all views, at most */
-    int most;   /* nodes of a step */
-    int nodes;  /* that all views together have slots for behind their keys, at most */
-    int kept;   /* kept views, beside them, which have no room of their own */
-    int tree;   /* nodes of a view that are not certain to be committed, at most */
-    int every;  /* tokens between two checkpoints of a state; 0: as is good */
-} specdec__room;
+/* What the cache and a context must have room for. */
+typedef struct specdec__kv_demand {
+    int max_views;  /* live views */
+    int view_keys;  /* keys of one view, at most */
+    int all_keys;   /* keys of all views together, at most */
+    int step_nodes; /* nodes of one step, at most */
+    int reserved_nodes; /* slots that all views together reserve for nodes, at most */
+    int kept_views; /* kept views; they have no pages of their own */
+    int tree_nodes; /* nodes of one view whose commitment is uncertain, at most */
+    int checkpoint_distance; /* tokens between two checkpoints of a recurrent state; 0: a default */
+} specdec__kv_demand;
 
-/* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
-   of one that returns the pages behind its window the first, too: a view of k keys and nodes takes (k + 63) / 64 pages,
-   (k + 126) / 64 where it may begin anywhere. The floors of these quotients add up to no more than the floor of their
-   sum. A window never needs more than all keys do. */
-static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
+/* Returns how many pages a span needs so that every view finds room for all its keys and nodes. The last page of a view
+   may be partly used; in a span with a window, so may the first. A view of k keys and nodes takes at most (k + 63) / 64
+   pages, or (k + 126) / 64 where its first key may have any slot. The floors of these quotients add up to no more than
+   the floor of their sum. A window needs no more pages than a span that sees all keys. */
+static int specdec__kv_count_pages(const specdec__pages *pages, const specdec__kv_demand *room)
 {
-    const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
-    int64_t keys = views * slack + (views > 1 || room->kept ? room->keys : room->length);
+    const int64_t views = room->max_views, slack = SPECDEC__KEYS - 1;
+    int64_t keys = views * slack + (views > 1 || room->kept_views ? room->all_keys : room->view_keys);
 
-    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
-        keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
-    return (int)((keys + room->nodes) / SPECDEC__KEYS);
+    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__REWIND_KEYS + 2 * slack))
+        keys = views * (pages->window - 1 + (int64_t)SPECDEC__REWIND_KEYS + 2 * slack);
+    return (int)((keys + room->reserved_nodes) / SPECDEC__KEYS);
 }
 
-/* How much room a layer of this shape needs in a page. */
-static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *shape)
+/* Returns the layout of a layer of this shape: sizes of a key and a value, and the bytes they take in a page. */
+static specdec__kv_layer specdec__kv_layer_layout(int type, const specdec__shape *shape)
 {
     const specdec__kv_type *t = &specdec__kv_types[type];
     specdec__kv_layer l;
@@ -38599,42 +38806,44 @@ static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *sh
     l.kv_heads = shape->kv_heads;
     if (!l.kv_heads)
         return l;
-    l.owns = 1;
-    l.dim = specdec__round_up(shape->key_dim, t->multiple);
-    l.value_dim = specdec__round_up(shape->value_dim, t->multiple);
+    l.owns_keys = 1;
+    l.dim = specdec__round_up(shape->key_dim, t->dim_multiple);
+    l.value_dim = specdec__round_up(shape->value_dim, t->dim_multiple);
     l.key_bytes = (size_t)l.dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
     l.head_bytes = l.key_bytes + (size_t)l.value_dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
-    if (t->tiles)
+    if (t->has_codes)
         l.head_bytes = l.key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)l.value_dim);
     return l;
 }
 
-/* Lays out the pages: the layers of a span lie one behind the other in each of its pages. */
-static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *model, specdec__arena *arena)
+/* Computes the layout of all layers and the bytes of a page for each span. In a page, the layers of its span are
+   contiguous. */
+static void specdec__kv_lay_out_layers(specdec__kv *kv, const specdec__model *model, specdec__arena *arena)
 {
     int i;
 
     kv->layers = model->layers;
     kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
     for (i = 0; i < kv->layers; i++) {
-        const specdec__shape shape = specdec__model_layer_shape(model, model->first + i);
-        specdec__kv_layer l = specdec__kv_layer_of(kv->type, &shape);
+        const specdec__shape shape = specdec__model_layer_shape(model, model->first_layer + i);
+        specdec__kv_layer l = specdec__kv_layer_layout(kv->type, &shape);
         size_t *end = &kv->span[l.span].bytes;
 
-        l.at = *end;
-        if (shape.keys_of >= 0) {
+        l.offset = *end;
+        if (shape.key_layer >= 0) {
             if (kv->layer)
-                l = kv->layer[shape.keys_of - model->first];
-            l.owns = 0;
+                l = kv->layer[shape.key_layer - model->first_layer];
+            l.owns_keys = 0;
         }
-        if (l.owns)
+        if (l.owns_keys)
             *end = specdec__size_add(*end, specdec__size_multiply(l.head_bytes, (size_t)l.kv_heads));
         if (kv->layer)
             kv->layer[i] = l;
     }
 }
 
-static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
+/* Makes an empty cache for a model, with memory from an arena for all views, nodes and states that `room` asks for. */
+static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__kv_demand *room,
                              specdec__arena *arena)
 {
     specdec__shape widest;
@@ -38645,30 +38854,31 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
     kv->type = type;
     widest.kv_heads = 1;
     widest.key_dim = widest.value_dim = model->head_dim;
-    kv->dim = specdec__kv_layer_of(type, &widest).dim;
-    kv->head_bytes = specdec__kv_layer_of(type, &widest).head_bytes;
-    specdec__kv_place_layers(kv, model, arena);
+    kv->dim = specdec__kv_layer_layout(type, &widest).dim;
+    kv->head_bytes = specdec__kv_layer_layout(type, &widest).head_bytes;
+    specdec__kv_lay_out_layers(kv, model, arena);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__pages *pages = &kv->span[span];
 
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
         if (model->span_used[span])
-            specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
+            specdec__pages_init(pages, specdec__kv_count_pages(pages, room), arena);
     }
-    specdec__states_init(&kv->states, &model->mixing, room->views, room->length, room->every, arena);
+    specdec__states_init(&kv->states, &model->mixing, room->max_views, room->view_keys, room->checkpoint_distance,
+                         arena);
 }
 
-/* The pages of another model's cache, for a model whose layers all read keys of that one: those with a window the keys
-   of its last layer but one, the others those of its last. */
-static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
-                             specdec__arena *arena)
+/* Gives a model without keys of its own (an assistant) the cache of the target. Its layers with a window read the keys
+   of the target's last layer but one, the other layers those of the target's last layer. */
+static void specdec__kv_borrow(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
+                               specdec__arena *arena)
 {
     int i;
 
     *kv = *other;
     memset(&kv->states, 0, sizeof kv->states);
-    kv->kept = NULL;
-    kv->tell = NULL;
+    kv->first_kept = NULL;
+    kv->notify = NULL;
     kv->span[SPECDEC__WINDOW].window = model->window;
     kv->layers = model->layers;
     kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
@@ -38676,11 +38886,11 @@ static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const sp
         const int windowed = specdec__model_layer_shape(model, i).span == SPECDEC__WINDOW;
 
         kv->layer[i] = other->layer[specdec__max_int(other->layers - 1 - windowed, 0)];
-        kv->layer[i].owns = 0;
+        kv->layer[i].owns_keys = 0;
     }
 }
 
-/* All its pages, and states. */
+/* Returns the bytes of all pages and all recurrent states. */
 static size_t specdec__kv_bytes(const specdec__kv *kv)
 {
     size_t bytes = (size_t)kv->states.count * kv->states.bytes;
@@ -38691,62 +38901,64 @@ static size_t specdec__kv_bytes(const specdec__kv *kv)
     return bytes;
 }
 
-/* The keys of a layer's head in a page; its values lie key_bytes behind them. */
-SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, const specdec__kv_layer *layer, int page,
-                                                int head)
+/* Returns the address of the keys of one layer and head in a page. The values lie key_bytes behind them. */
+SPECDEC__INLINE unsigned char *specdec__kv_keys_address(const specdec__kv *kv, const specdec__kv_layer *layer, int page,
+                                                        int head)
 {
     const specdec__pages *pages = &kv->span[layer->span];
 
-    return pages->memory + (size_t)page * pages->bytes + layer->at + (size_t)head * layer->head_bytes;
+    return pages->memory + (size_t)page * pages->bytes + layer->offset + (size_t)head * layer->head_bytes;
 }
 
-/* Tells who listens what was done to a view. */
-SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
-                                      int a, int b, const int *path)
+/* Notifies the listener, if there is one, of a change of a view. The meaning of a and b depends on the kind: see
+   SPECDEC__KV_RESERVE. */
+SPECDEC__INLINE void specdec__kv_notify(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
+                                        int a, int b, const int *path)
 {
-    specdec__kv_news news;
+    specdec__kv_event news;
 
-    if (!SPECDEC__PIPE || !kv->tell)
+    if (!SPECDEC__PIPE || !kv->notify)
         return;
     news.kind = kind;
     news.view = view;
     news.other = other;
-    news.a = a;
-    news.b = b;
+    news.first_number = a;
+    news.second_number = b;
     news.path = path;
-    kv->tell(kv->listener, &news);
+    kv->notify(kv->listener, &news);
 }
 
-/* A view gets a part in a page (by 1), or has none any more (by -1). A page that no view has a part in is free. */
-static void specdec__pages_part(specdec__pages *pages, int page, const specdec__view *view, int by)
+/* Adds a view to the holders of a page (by = 1), or removes it (by = -1). A page without holders becomes free. */
+static void specdec__pages_add_holder(specdec__pages *pages, int page, const specdec__view *view, int by)
 {
-    pages->idle -= pages->kept[page] && pages->kept[page] == pages->views[page];
-    pages->views[page] += by;
-    pages->kept[page] += view->kept ? by : 0;
-    pages->idle += pages->kept[page] && pages->kept[page] == pages->views[page];
-    if (!pages->views[page])
-        pages->free[pages->free_count++] = page;
+    pages->only_kept -= pages->kept_counts[page] && pages->kept_counts[page] == pages->view_counts[page];
+    pages->view_counts[page] += by;
+    pages->kept_counts[page] += view->is_kept ? by : 0;
+    pages->only_kept += pages->kept_counts[page] && pages->kept_counts[page] == pages->view_counts[page];
+    if (!pages->view_counts[page])
+        pages->free_pages[pages->free_count++] = page;
 }
 
-/* tree: nodes that are not certain to be committed. */
+/* Makes an empty view with room for `capacity` segments in each span, and for the recurrent inputs of `tree` uncertain
+   nodes. */
 static void specdec__view_init(specdec__view *view, const specdec__kv *kv, int capacity, int tree,
                                specdec__arena *arena)
 {
     int span;
 
     memset(view, 0, sizeof *view);
-    view->capacity = capacity;
+    view->max_segments = capacity;
     for (span = 0; span < SPECDEC__SPANS; span++)
-        view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
+        view->span[span].segment = SPECDEC__TAKE(arena, specdec__segment, capacity);
     specdec__state_init(&view->state, &kv->states, tree, arena);
 }
 
-/* A view becomes one of the kept views of a cache, which is not counted only. */
-static void specdec__kv_add_kept(specdec__kv *kv, specdec__view *view)
+/* Adds a view to the cache's list of kept views. Called only once views have memory, not while an arena counts. */
+static void specdec__kv_add_kept_view(specdec__kv *kv, specdec__view *view)
 {
-    view->kept = 1;
-    view->next = kv->kept;
-    kv->kept = view;
+    view->is_kept = 1;
+    view->next_kept = kv->first_kept;
+    kv->first_kept = view;
 }
 
 SPECDEC__FOR_SPEED
@@ -38757,199 +38969,204 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Works out which slots can be reserved in the pages of the last segments. Only when a view itself has changed: what
-   other views do to these pages must not move the nodes that are reserved. */
-static void specdec__view_settle(specdec__view *view, const specdec__kv *kv)
+/* Computes tail_slots of the last segments: how many free slots of their pages this view may reserve. Called only when
+   this view has changed: what other views do to these pages must not move the nodes that are reserved. */
+static void specdec__view_update_tail_slots(specdec__view *view, const specdec__kv *kv)
 {
     const int used = view->length % SPECDEC__KEYS;
     int span;
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
-        const specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
+        const specdec__segment *last = s->count ? &s->segment[s->count - 1] : NULL;
 
-        s->room = 0;
-        if (last && used && last->from + last->length == used && kv->span[span].views[last->page] == 1)
-            s->room = SPECDEC__KEYS - used;
+        s->tail_slots = 0;
+        if (last && used && last->from + last->length == used && kv->span[span].view_counts[last->page] == 1)
+            s->tail_slots = SPECDEC__KEYS - used;
     }
 }
 
-/* The slot (page * 64 + place) of reserved node i. */
+/* Returns the slot (page * 64 + index in the page) that is reserved for node i. */
 static int specdec__view_reserved_slot(const specdec__view *view, int span, int i)
 {
     const specdec__segments *s = &view->span[span];
     const int used = view->length % SPECDEC__KEYS;
-    const int page = i < s->room ? s->at[s->count - 1].page
-                                 : s->at[s->count + (s->room ? i - s->room : i + used) / SPECDEC__KEYS].page;
+    const int page = i < s->tail_slots ? s->segment[s->count - 1].page
+                                 : s->segment[s->count + (s->tail_slots ? i - s->tail_slots : i +
+                                                          used) / SPECDEC__KEYS].page;
 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
 
-/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
-static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
+/* Whether a view still holds all keys of logical positions [from, end) that a token at position `end` attends to in a
+   span. */
+static int specdec__view_has_keys(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__segments *s = &view->span[span];
     const int window = kv->span[span].window;
     int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
 
     for (i = 0; i < s->count && at < end; i++)
-        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
-            at = s->at[i].start + s->at[i].length;
+        if (s->segment[i].start <= at && s->segment[i].start + s->segment[i].length > at)
+            at = s->segment[i].start + s->segment[i].length;
     return at >= end || !kv->span[span].count;
 }
 
-/* The same for all spans, from the first key on. */
-static int specdec__view_holds_all(const specdec__view *view, const specdec__kv *kv, int end)
+/* Whether a view still holds, in every span, all of its first `end` keys that a token at position `end` attends to. */
+static int specdec__view_has_all_keys(const specdec__view *view, const specdec__kv *kv, int end)
 {
     int span, holds = 1;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
-        holds &= specdec__view_holds(view, kv, span, 0, end);
+        holds &= specdec__view_has_keys(view, kv, span, 0, end);
     return holds;
 }
 
-/* How many of the first `end` keys of a view can stay when it is cut there: those up to a checkpoint, where it has
-   states; none where a window would reach pages that were given back. */
-static int specdec__view_reach(const specdec__view *view, const specdec__kv *kv, int end)
+/* Returns to how many of its first `end` keys a view can be cut: with recurrent layers, up to the last checkpoint; 0
+   where a window would reach pages that were freed. */
+static int specdec__view_longest_cut(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = specdec__states_are(&kv->states) ? specdec__state_reach(&view->state, end) : end;
-    return specdec__view_holds_all(view, kv, end) ? end : 0;
+    end = specdec__states_exist(&kv->states) ? specdec__state_longest_cut(&view->state, end) : end;
+    return specdec__view_has_all_keys(view, kv, end) ? end : 0;
 }
 
-/* Cuts a view without reserved slots to its first length keys, or as many as specdec__view_reach says, and gives back
-   pages that no view has a part in any more. */
+/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_longest_cut
+   returns, and frees the pages that no view holds any more. */
 static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
 
     if (length < view->length) {
-        length = specdec__view_reach(view, kv, length);
-        if (specdec__states_are(&kv->states))
+        length = specdec__view_longest_cut(view, kv, length);
+        if (specdec__states_exist(&kv->states))
             specdec__state_cut(&view->state, &kv->states, length);
     }
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
-        while (s->count && s->at[s->count - 1].start >= length)
-            specdec__pages_part(&kv->span[span], s->at[--s->count].page, view, -1);
+        while (s->count && s->segment[s->count - 1].start >= length)
+            specdec__pages_add_holder(&kv->span[span], s->segment[--s->count].page, view, -1);
         if (s->count)
-            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
-                                                          length - s->at[s->count - 1].start);
+            s->segment[s->count - 1].length = specdec__min_int(s->segment[s->count - 1].length,
+                                                               length - s->segment[s->count - 1].start);
     }
     if (length < view->length) {
-        view->position -= view->length - length;
+        view->next_position -= view->length - length;
         view->length = length;
     }
-    view->shared = specdec__min_int(view->shared, length);
+    view->shared_keys = specdec__min_int(view->shared_keys, length);
 }
 
-/* The kept view that goes first: the one not used for longest of those that nobody has shared, if these are a quarter
-   or more; else of all. Views that were shared are not pushed out by many that will never be. NULL: all are empty. */
-static specdec__view *specdec__kv_oldest(const specdec__kv *kv)
+/* Returns the kept view to evict first: the least recently used one. If a quarter or more of the kept views were never
+   shared, only these are considered, so that many such views do not evict those that were shared. NULL: all kept views
+   are empty. */
+static specdec__view *specdec__kv_find_evictable(const specdec__kv *kv)
 {
     specdec__view *view, *oldest = NULL;
     int all = 0, alone = 0;
 
-    for (view = kv->kept; view; view = view->next) {
+    for (view = kv->first_kept; view; view = view->next_kept) {
         all += view->length > 0;
-        alone += view->length && !view->shared;
+        alone += view->length && !view->shared_keys;
     }
-    for (view = kv->kept; view; view = view->next)
-        if (view->length && (4 * alone < all || !view->shared) && (!oldest || view->used < oldest->used))
+    for (view = kv->first_kept; view; view = view->next_kept)
+        if (view->length && (4 * alone < all || !view->shared_keys) && (!oldest || view->last_use < oldest->last_use))
             oldest = view;
     return oldest;
 }
 
-/* Kept views give up some keys: first those behind what others have shared, then all of the oldest. Returns 0 when
-   there are none left. */
-static int specdec__kv_give_up(specdec__kv *kv)
+/* Evicts keys of kept views: first the keys of one view behind its shared ones, if they are 64 or more; else all keys
+   of the view that specdec__kv_find_evictable returns. Returns 0 when kept views have no keys left. */
+static int specdec__kv_evict(specdec__kv *kv)
 {
     specdec__view *view;
 
-    for (view = kv->kept; view; view = view->next)
-        if (view->shared && view->length - view->shared >= SPECDEC__KEYS) {
-            specdec__view_cut(view, kv, view->shared);
+    for (view = kv->first_kept; view; view = view->next_kept)
+        if (view->shared_keys && view->length - view->shared_keys >= SPECDEC__KEYS) {
+            specdec__view_cut(view, kv, view->shared_keys);
             return 1;
         }
-    view = specdec__kv_oldest(kv);
+    view = specdec__kv_find_evictable(kv);
     if (view)
         specdec__view_cut(view, kv, 0);
     return view != NULL;
 }
 
-/* A slot for a state, named once; kept views may have to give it up. -1: there is none. */
+/* Takes a slot for a recurrent state, with one reference; evicts kept views if there is no free one. Returns -1 if
+   there is still none. */
 static int specdec__kv_take_state(specdec__kv *kv)
 {
     specdec__view *oldest;
     int slot;
 
-    while ((slot = specdec__states_take(&kv->states)) < 0 && (oldest = specdec__kv_oldest(kv)) != NULL)
+    while ((slot = specdec__states_take_slot(&kv->states)) < 0 && (oldest = specdec__kv_find_evictable(kv)) != NULL)
         specdec__view_cut(oldest, kv, 0);
     return slot;
 }
 
-/* Hands out a page of a span to one view; -1: none is left, and kept views have none to give up. */
-static int specdec__pages_take(specdec__kv *kv, int span)
+/* Takes a page of a span, with one view as its holder; evicts kept views if there is no free page. Returns -1 if there
+   is still none. */
+static int specdec__pages_take_page(specdec__kv *kv, int span)
 {
     specdec__pages *pages = &kv->span[span];
     int page;
 
     while (!pages->free_count)
-        if (!pages->idle || !specdec__kv_give_up(kv))
+        if (!pages->only_kept || !specdec__kv_evict(kv))
             return -1;
-    page = pages->free[--pages->free_count];
-    pages->views[page] = 1;
-    if (page == pages->touched) /* memory is cleared, and so used, when it is first needed */
-        memset(pages->memory + (size_t)pages->touched++ * pages->bytes, 0, pages->bytes);
+    page = pages->free_pages[--pages->free_count];
+    pages->view_counts[page] = 1;
+    if (page == pages->cleared) /* memory is cleared, and so used, when it is first needed */
+        memset(pages->memory + (size_t)pages->cleared++ * pages->bytes, 0, pages->bytes);
     return page;
 }
 
-/* A view that wants to go on within its last page, of which other views have a part, gets a copy of its own. Returns 0
-   when pages run out. */
-static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
+/* Copies the last page of a view in a span if other views hold it, too, as the view is to reserve slots in it (copy on
+   write). Returns 0 when pages run out. */
+static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, int span)
 {
     specdec__pages *pages = &kv->span[span];
     specdec__segments *s = &view->span[span];
-    specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
+    specdec__segment *last = s->count ? &s->segment[s->count - 1] : NULL;
     const int used = view->length % SPECDEC__KEYS;
     int page;
 
-    if (!pages->count || !last || !used || s->room || s->spare || last->from + last->length != used)
+    if (!pages->count || !last || !used || s->tail_slots || s->spare_pages || last->from + last->length != used)
         return 1;
-    if (pages->views[last->page] > 1) {
-        page = specdec__pages_take(kv, span);
-        if (page < 0 && pages->views[last->page] > 1 + pages->kept[last->page])
+    if (pages->view_counts[last->page] > 1) {
+        page = specdec__pages_take_page(kv, span);
+        if (page < 0 && pages->view_counts[last->page] > 1 + pages->kept_counts[last->page])
             return 0;
-        while (page < 0 && pages->views[last->page] > 1) /* kept views alone have a part in it, too */
-            specdec__kv_give_up(kv);
+        while (page < 0 && pages->view_counts[last->page] > 1) /* kept views alone have a part in it, too */
+            specdec__kv_evict(kv);
         if (page >= 0) {
             memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
                    pages->bytes);
-            specdec__pages_part(pages, last->page, view, -1);
+            specdec__pages_add_holder(pages, last->page, view, -1);
             last->page = page;
         }
     }
-    s->room = SPECDEC__KEYS - used;
+    s->tail_slots = SPECDEC__KEYS - used;
     return 1;
 }
 
-/* Slots that are reserved: nodes 0 to this - 1 have theirs. */
-static int specdec__view_reserved(const specdec__view *view, const specdec__kv *kv)
+/* Returns how many nodes, from node 0 on, have reserved slots in every span. */
+static int specdec__view_count_reserved(const specdec__view *view, const specdec__kv *kv)
 {
     int span, least = 1 << 30;
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         const specdec__segments *s = &view->span[span];
-        const int spare = s->spare * SPECDEC__KEYS, used = view->length % SPECDEC__KEYS;
+        const int spare = s->spare_pages * SPECDEC__KEYS, used = view->length % SPECDEC__KEYS;
 
         if (kv->span[span].count)
-            least = specdec__min_int(least, s->room ? s->room + spare : specdec__max_int(spare - used, 0));
+            least = specdec__min_int(least, s->tail_slots ? s->tail_slots + spare : specdec__max_int(spare - used, 0));
     }
     return least;
 }
 
-/* Makes room for n nodes behind the committed tokens. Returns 0 when pages run out. */
-static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
+/* Reserves slots for n nodes behind the committed keys, in every span. Returns 0 when pages run out. */
+static int specdec__view_reserve_slots(specdec__view *view, specdec__kv *kv, int n)
 {
     int span;
 
@@ -38958,43 +39175,45 @@ static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
         specdec__segments *s = &view->span[span];
         int slots;
 
-        if (!specdec__view_own(view, kv, span))
+        if (!specdec__view_copy_last_page(view, kv, span))
             return 0;
-        slots = s->room ? n - s->room : n + view->length % SPECDEC__KEYS;
-        while (pages->count && s->spare * SPECDEC__KEYS < slots) {
-            specdec__segment *spare = &s->at[s->count + s->spare];
+        slots = s->tail_slots ? n - s->tail_slots : n + view->length % SPECDEC__KEYS;
+        while (pages->count && s->spare_pages * SPECDEC__KEYS < slots) {
+            specdec__segment *spare = &s->segment[s->count + s->spare_pages];
 
-            const int page = s->count + s->spare < view->capacity ? specdec__pages_take(kv, span) : -1;
+            const int page = s->count + s->spare_pages < view->max_segments ? specdec__pages_take_page(kv, span) : -1;
 
             if (page < 0)
                 return 0;
             memset(spare, 0, sizeof *spare);
             spare->page = page;
-            s->spare++;
+            s->spare_pages++;
         }
     }
     return 1;
 }
 
-/* The same. Those who listen hear of it when it has changed something. */
+/* Reserves slots for n nodes as specdec__view_reserve_slots does, and notifies the listener if anything has changed.
+   Returns 0 when pages run out. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__PIPE && kv->tell ? specdec__view_reserved(view, kv) : 0;
-    const int enough = specdec__view_extend(view, kv, n);
+    const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved(view, kv) : 0;
+    const int enough = specdec__view_reserve_slots(view, kv, n);
 
     if (SPECDEC__PIPE && (!enough || before < n))
-        specdec__kv_tell(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
+        specdec__kv_notify(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
     return enough;
 }
 
-/* Where the block of 32 dimensions from d on of an 8-bit key begins: 16 scales, then codes (8, 16 keys, 4). */
-SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv_layer *layer, int slot, int d)
+/* Returns the offset of a block of an 8-bit key, dimensions d to d + 31, among the keys of a head in a page. A block is
+   16 scales, then codes (8, 16 keys, 4). */
+SPECDEC__INLINE size_t specdec__kv_key_block_offset(const specdec__kv_layer *layer, int slot, int d)
 {
     return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (layer->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
 }
 
-/* Where dimension d of an 8-bit value stands in its half of a page. */
-SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
+/* Returns the offset of the code of dimension d of an 8-bit value, from the first value of a head in a page. */
+SPECDEC__INLINE size_t specdec__kv_value_code_offset(int slot, int d)
 {
     const int place = slot % SPECDEC__KEYS;
 
@@ -39002,7 +39221,8 @@ SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
            (size_t)(d % SPECDEC__ROWS * 4 + place % 4);
 }
 
-/* Copies an 8-bit key and value to another place; both from the keys of a page and head on. */
+/* Copies an 8-bit key and its value from slot a of one page to slot b of another. from, to: the keys of one layer and
+   head in these pages. */
 static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigned char *from, int a, unsigned char *to,
                                    int b)
 {
@@ -39011,32 +39231,32 @@ static void specdec__kv_copy_codes(const specdec__kv_layer *layer, const unsigne
     int d, i;
 
     for (d = 0; d < layer->dim; d += 32) {
-        old = from + specdec__kv_tile_block(layer, a, d);
-        own = to + specdec__kv_tile_block(layer, b, d);
+        old = from + specdec__kv_key_block_offset(layer, a, d);
+        own = to + specdec__kv_key_block_offset(layer, b, d);
         memcpy(own + b % SPECDEC__ROWS * 2, old + a % SPECDEC__ROWS * 2, 2);
         specdec__quant_move_units(4, 8, 0, old + 32 + a % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS,
                                   own + 32 + b % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
     }
     memcpy(v_to + (size_t)(b % SPECDEC__KEYS) * 4, v + (size_t)(a % SPECDEC__KEYS) * 4, 4);
     for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS) {
-        old = v + specdec__kv_value_code(a, d);
-        own = v_to + specdec__kv_value_code(b, d);
+        old = v + specdec__kv_value_code_offset(a, d);
+        own = v_to + specdec__kv_value_code_offset(b, d);
         for (i = 0; i < SPECDEC__ROWS; i++)
             own[i * 4] = old[i * 4];
     }
 }
 
-/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another; type: of
-   the cache. */
-static void specdec__kv_copy_run(int type, const specdec__kv_layer *layer, const unsigned char *from, int a,
-                                 unsigned char *to, int b, int count)
+/* Copies the keys and values in slots [a, a + count) of one page to slots [b, b + count) of another. from, to: the keys
+   of one layer and head in these pages. type: the type of the cache. */
+static void specdec__kv_copy_slots(int type, const specdec__kv_layer *layer, const unsigned char *from, int a,
+                                   unsigned char *to, int b, int count)
 {
     const size_t row = (size_t)layer->value_dim * (type == SPECDEC__KV_F32 ? 4 : 2);
     const size_t size = type == SPECDEC__KV_F32 ? 4 : 2, n = (size_t)count, old = (size_t)a, own = (size_t)b;
     size_t d;
     int i;
 
-    if (specdec__kv_types[type].tiles) {
+    if (specdec__kv_types[type].has_codes) {
         for (i = 0; i < count; i++)
             specdec__kv_copy_codes(layer, from, a + i, to, b + i);
         return;
@@ -39046,7 +39266,8 @@ static void specdec__kv_copy_run(int type, const specdec__kv_layer *layer, const
         memcpy(to + (d * SPECDEC__KEYS + own) * size, from + (d * SPECDEC__KEYS + old) * size, n * size);
 }
 
-/* Copies one slot to another, all layers and heads of a span: a key and a value. */
+/* Copies the keys and values of one slot to another, for all layers and heads of a span. Slots are page * 64 + index in
+   the page. */
 static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 {
     int layer, head;
@@ -39054,178 +39275,184 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
     for (layer = 0; layer < kv->layers; layer++) {
         const specdec__kv_layer *l = &kv->layer[layer];
 
-        for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
-            specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, from / SPECDEC__KEYS, head), from % SPECDEC__KEYS,
-                                 specdec__kv_keys(kv, l, to / SPECDEC__KEYS, head), to % SPECDEC__KEYS, 1);
+        for (head = 0; l->span == span && l->owns_keys && head < l->kv_heads; head++)
+            specdec__kv_copy_slots(kv->type, l, specdec__kv_keys_address(kv, l, from / SPECDEC__KEYS, head),
+                                   from % SPECDEC__KEYS, specdec__kv_keys_address(kv, l, to / SPECDEC__KEYS, head),
+                                   to % SPECDEC__KEYS, 1);
     }
 }
 
-/* Returns the pages that no later query's window reaches, but for a few. */
-static void specdec__view_release(specdec__view *view, specdec__pages *pages, specdec__segments *s)
+/* Frees the pages of a span that the window of no later query reaches, except for the SPECDEC__REWIND_KEYS keys behind
+   it. */
+static void specdec__view_free_old_pages(specdec__view *view, specdec__pages *pages, specdec__segments *s)
 {
-    const int first = pages->window ? view->length + 1 - pages->window - SPECDEC__BEHIND : 0;
+    const int first = pages->window ? view->length + 1 - pages->window - SPECDEC__REWIND_KEYS : 0;
     int gone = 0;
 
-    while (gone < s->count && s->at[gone].start + s->at[gone].length <= first)
-        specdec__pages_part(pages, s->at[gone++].page, view, -1);
+    while (gone < s->count && s->segment[gone].start + s->segment[gone].length <= first)
+        specdec__pages_add_holder(pages, s->segment[gone++].page, view, -1);
     if (gone)
-        memmove(s->at, s->at + gone, (size_t)(s->count + s->spare - gone) * sizeof *s->at);
+        memmove(s->segment, s->segment + gone, (size_t)(s->count + s->spare_pages - gone) * sizeof *s->segment);
     s->count -= gone;
 }
 
-/* Returns the spare pages. */
-static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
+/* Frees all reserved slots of a view: its spare pages, and the recurrent inputs of its nodes. */
+static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
 {
     int span, had = 0;
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
-        for (had |= s->spare; s->spare;)
-            specdec__pages_part(&kv->span[span], s->at[s->count + --s->spare].page, view, -1);
+        for (had |= s->spare_pages; s->spare_pages;)
+            specdec__pages_add_holder(&kv->span[span], s->segment[s->count + --s->spare_pages].page, view, -1);
     }
-    if (specdec__states_are(&kv->states))
-        specdec__state_unreserve(&view->state, &kv->states);
+    if (specdec__states_exist(&kv->states))
+        specdec__state_drop_nodes(&view->state, &kv->states);
     if (had)
-        specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
+        specdec__kv_notify(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
 
-/* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens, and the next `stay` of path as nodes
-   from 0 on; with stay = -1 all behind them keep their slots. Also where another view has come to share the last page:
-   that one sees what is committed, and goes on in a copy. */
-static void specdec__view_keep(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
+/* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens. The next `stay` entries of path stay
+   reserved and become nodes 0, 1, ...; with stay = -1 all later nodes stay. Another view may share the last page by
+   now: it sees the committed keys, and copies the page before it reserves slots in it. */
+static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
-    if (specdec__states_are(&kv->states))
-        specdec__state_keep(&view->state, &kv->states, path, count, stay);
+    if (specdec__states_exist(&kv->states))
+        specdec__state_commit(&view->state, &kv->states, path, count, stay);
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
-        rooms[span] = s->room - count;
+        rooms[span] = s->tail_slots - count;
         for (i = 0; i < count + stay + (stay < 0) && kv->span[span].count; i++)
             if (path[i] != i)
                 specdec__kv_copy_slot(kv, span, specdec__view_reserved_slot(view, span, path[i]),
                                       specdec__view_reserved_slot(view, span, i));
-        room = specdec__min_int(s->room, count);
+        room = specdec__min_int(s->tail_slots, count);
         if (room)
-            s->at[s->count - 1].length += room;
+            s->segment[s->count - 1].length += room;
         for (left = count - room; left > 0 && kv->span[span].count; left -= at) { /* the first spare page: a segment */
-            specdec__segment *last = &s->at[s->count++];
+            specdec__segment *last = &s->segment[s->count++];
 
-            s->spare--;
+            s->spare_pages--;
             last->start = view->length + count - left;
             last->from = last->start % SPECDEC__KEYS;
             last->length = at = specdec__min_int(left, SPECDEC__KEYS - last->from);
         }
     }
     view->length += count;
-    view->position += count;
+    view->next_position += count;
     for (span = 0; span < SPECDEC__SPANS; span++)
-        specdec__view_release(view, &kv->span[span], &view->span[span]);
-    specdec__view_settle(view, kv);
+        specdec__view_free_old_pages(view, &kv->span[span], &view->span[span]);
+    specdec__view_update_tail_slots(view, kv);
     for (span = 0; span < SPECDEC__SPANS; span++)
-        view->span[span].room = specdec__max_int(view->span[span].room, rooms[span]);
-    specdec__kv_tell(kv, SPECDEC__KV_COMMIT, view, NULL, count, stay, path);
+        view->span[span].tail_slots = specdec__max_int(view->span[span].tail_slots, rooms[span]);
+    specdec__kv_notify(kv, SPECDEC__KV_COMMIT, view, NULL, count, stay, path);
 }
 
+/* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens; the slots of all other nodes are
+   free. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
-    specdec__view_keep(view, kv, path, count, 0);
+    specdec__view_commit_keeping(view, kv, path, count, 0);
 }
 
-/* Forgets all tokens from logical position length on, as specdec__view_cut does, and what is reserved. */
+/* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    specdec__view_unreserve(view, kv);
-    specdec__kv_tell(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
+    specdec__view_free_reserved(view, kv);
+    specdec__kv_notify(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
     specdec__view_cut(view, kv, length);
-    specdec__view_settle(view, kv);
+    specdec__view_update_tail_slots(view, kv);
 }
 
-/* A view was made or used now; others have shared `shared` of its keys. */
-static void specdec__view_touch(specdec__view *view, specdec__kv *kv, int shared)
+/* Records that a view was made or used now, and that live views have shared its first `shared` keys. */
+static void specdec__view_mark_used(specdec__view *view, specdec__kv *kv, int shared)
 {
-    view->used = ++kv->clock;
-    view->shared = specdec__max_int(view->shared, view->kept ? shared : 0);
+    view->last_use = ++kv->use_clock;
+    view->shared_keys = specdec__max_int(view->shared_keys, view->is_kept ? shared : 0);
 }
 
-/* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
-   pages. Of a view with states it is as many keys, from the first one on, as the other one still has states of. Returns
-   0 when there is no room for so many segments, or when pages that a window would reach have been returned; what was
-   put stays until the view is truncated. */
+/* Appends the keys [from, from + count) of another view to a view without copying: both views hold the pages. With
+   recurrent layers, `from` must be 0, and only as many keys are shared as the other view has a state for. Returns 0
+   when there is no room for the segments, or when the other view has freed pages that a window would reach; the keys
+   appended so far stay until the view is truncated. */
 static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     int end, span, i;
 
-    specdec__view_unreserve(view, kv);
-    if (specdec__states_are(&kv->states)) {
+    specdec__view_free_reserved(view, kv);
+    if (specdec__states_exist(&kv->states)) {
         if (from || view->length)
             return 0;
-        count = specdec__state_shares(&view->state, &other->state, count);
+        count = specdec__state_count_shared(&view->state, &other->state, count);
         specdec__state_share(&view->state, &kv->states, &other->state, count);
     }
     end = from + count;
-    specdec__kv_tell(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
+    specdec__kv_notify(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
         const specdec__segments *source = &other->span[span];
 
-        if (!specdec__view_holds(other, kv, span, from, end))
+        if (!specdec__view_has_keys(other, kv, span, from, end))
             return 0;
         for (i = 0; i < source->count; i++) {
-            const specdec__segment *a = &source->at[i];
+            const specdec__segment *a = &source->segment[i];
             const int first = specdec__max_int(a->start, from), last = specdec__min_int(a->start + a->length, end);
 
             if (first >= last)
                 continue;
-            if (s->count == view->capacity)
+            if (s->count == view->max_segments)
                 return 0;
-            s->at[s->count].page = a->page;
-            s->at[s->count].from = a->from + first - a->start;
-            s->at[s->count].length = last - first;
-            s->at[s->count++].start = view->length + first - from;
-            specdec__pages_part(&kv->span[span], a->page, view, 1);
+            s->segment[s->count].page = a->page;
+            s->segment[s->count].from = a->from + first - a->start;
+            s->segment[s->count].length = last - first;
+            s->segment[s->count++].start = view->length + first - from;
+            specdec__pages_add_holder(&kv->span[span], a->page, view, 1);
         }
     }
     view->length += count;
-    view->position = other->position - (other->length - end);
-    specdec__view_settle(view, kv);
-    specdec__view_touch(view, kv, 0);
-    specdec__view_touch(other, kv, end);
+    view->next_position = other->next_position - (other->length - end);
+    specdec__view_update_tail_slots(view, kv);
+    specdec__view_mark_used(view, kv, 0);
+    specdec__view_mark_used(other, kv, end);
     return 1;
 }
 SPECDEC__FOR_SPEED
 
-/* The last segment that starts at or before a logical position. */
-static const specdec__segment *specdec__view_segment(const specdec__segments *segments, int position)
+/* Returns the last segment that starts at or before a logical position. */
+static const specdec__segment *specdec__view_find_segment(const specdec__segments *segments, int position)
 {
     int low = 0, high = segments->count - 1;
 
     while (low < high) {
         int middle = (low + high + 1) / 2;
 
-        if (segments->at[middle].start <= position)
+        if (segments->segment[middle].start <= position)
             low = middle;
         else
             high = middle - 1;
     }
-    return &segments->at[low];
+    return &segments->segment[low];
 }
 
-/* The page that has logical positions [from, from + count), all committed, position p in slot p % 64; -1: none. */
-static int specdec__view_page(const specdec__segments *segments, int from, int count)
+/* Returns the page that holds the committed logical positions [from, from + count), each position p in slot p % 64; -1:
+   no page does. */
+static int specdec__view_find_page(const specdec__segments *segments, int from, int count)
 {
-    const specdec__segment *s = specdec__view_segment(segments, from);
+    const specdec__segment *s = specdec__view_find_segment(segments, from);
 
     return from + count <= s->start + s->length && (s->from - s->start) % SPECDEC__KEYS == 0 ? s->page : -1;
 }
 
-/* The slots of logical positions [from, from + count), all committed. */
-static void specdec__view_slots(const specdec__segments *segments, int from, int count, int *slots)
+/* Writes the slots (page * 64 + index in the page) of the committed logical positions [from, from + count) to slots
+   (count). */
+static void specdec__view_find_slots(const specdec__segments *segments, int from, int count, int *slots)
 {
-    const specdec__segment *s = specdec__view_segment(segments, from);
+    const specdec__segment *s = specdec__view_find_segment(segments, from);
     int i = 0;
 
     for (; i < count; s++) {
@@ -39237,46 +39464,49 @@ static void specdec__view_slots(const specdec__segments *segments, int from, int
 }
 
 /* =====================================================================================================================
- * >>cache/bytes: keys and values as bytes of a file.
+ * >>cache/bytes: how keys, values and recurrent states are stored in the cache, and copied to and from a file.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* A place in a file, to which keys and values go, or with `loads` from which they come. */
+/* A position in a saved file, and the direction of the copy: into the cache (a load) or into the file (a save). */
 typedef struct specdec__kv_file {
-    unsigned char *at; /* only read where they are loaded */
-    int loads;
+    unsigned char *next_byte; /* the next byte of the file; a load only reads it */
+    int loads;                /* 1: bytes go from the file into the cache; 0: from the cache into the file */
 } specdec__kv_file;
 
-/* Moves count units of 1, 2 or 4 bytes, which lie side by side in the file and step bytes apart in a page. */
-static void specdec__kv_move(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
+/* Copies `count` units of 1, 2 or 4 bytes between a file and a page of the cache. Units are contiguous in the file, and
+   `step` bytes apart in the page. */
+static void specdec__kv_copy_units(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
 {
     if (file->loads)
-        specdec__quant_move_units(unit, count, 0, file->at, (size_t)unit, page, step);
+        specdec__quant_move_units(unit, count, 0, file->next_byte, (size_t)unit, page, step);
     else
-        specdec__quant_move_units(unit, count, 0, page, step, file->at, (size_t)unit);
-    file->at += (size_t)unit * (size_t)count;
+        specdec__quant_move_units(unit, count, 0, page, step, file->next_byte, (size_t)unit);
+    file->next_byte += (size_t)unit * (size_t)count;
 }
 
-/* The same with floats, which are the machine's own in a page and little-endian in the file. */
-static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
+/* Copies `count` floats between a file, where they are contiguous and little-endian, and a page of the cache, where
+   they are `step` bytes apart and in the machine's byte order. */
+static void specdec__kv_copy_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
 {
     uint32_t bits;
     int i;
 
-    for (i = 0; i < count; i++, file->at += 4, page += step) {
+    for (i = 0; i < count; i++, file->next_byte += 4, page += step) {
         memcpy(&bits, page, sizeof bits);
         if (file->loads)
-            bits = specdec__load_u32(file->at);
+            bits = specdec__load_u32(file->next_byte);
         else
-            specdec__store_u32(file->at, bits);
+            specdec__store_u32(file->next_byte, bits);
         memcpy(page, &bits, sizeof bits);
     }
 }
 
-/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. type: of the cache. */
-static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
-                                  specdec__kv_file *file)
+/* Copies one key and its value between a file and slot `at` of a page. k: the page's keys for one layer and head. type:
+   the type of the cache, SPECDEC__KV_... */
+static void specdec__kv_copy_file_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
+                                       specdec__kv_file *file)
 {
     const size_t row = (size_t)at * (size_t)layer->value_dim;
     unsigned char *v = k + layer->key_bytes;
@@ -39284,98 +39514,102 @@ static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsi
 
     switch (type) {
     case SPECDEC__KV_F32:
-        specdec__kv_move_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
-        specdec__kv_move_floats(file, layer->value_dim, v + row * 4, 4);
+        specdec__kv_copy_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
+        specdec__kv_copy_floats(file, layer->value_dim, v + row * 4, 4);
         break;
     case SPECDEC__KV_F16:
-        specdec__kv_move(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
-        specdec__kv_move(file, 2, layer->value_dim, v + row * 2, 2);
+        specdec__kv_copy_units(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
+        specdec__kv_copy_units(file, 2, layer->value_dim, v + row * 2, 2);
         break;
     default:
         for (d = 0; d < layer->dim; d += 32) {
-            unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
+            unsigned char *own = k + specdec__kv_key_block_offset(layer, at, d);
 
-            specdec__kv_move(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
-            specdec__kv_move(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
+            specdec__kv_copy_units(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
+            specdec__kv_copy_units(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
         }
-        specdec__kv_move_floats(file, 1, v + (size_t)at * 4, 4);
+        specdec__kv_copy_floats(file, 1, v + (size_t)at * 4, 4);
         for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS)
-            specdec__kv_move(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code(at, d), 4);
+            specdec__kv_copy_units(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code_offset(at, d), 4);
         break;
     }
 }
 
-/* Bytes that the keys and values of so many positions of a span take in a file. */
+/* Returns the bytes that the keys and values of `count` positions take in a file, for the layers of one span. */
 static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
 {
     return specdec__size_multiply(kv->span[span].bytes / SPECDEC__KEYS, (size_t)count);
 }
 
-/* Moves the keys and values of logical positions [from, end), which the view has: 64 positions at a time, of these
-   layer by layer, of these head by head. */
-static void specdec__view_move(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
-                               specdec__kv_file *file)
+/* Copies the keys and values of logical positions [from, end) of a view between the cache and a file. The file's order:
+   64 positions at a time; for these layer by layer; within a layer head by head. */
+static void specdec__view_copy_file(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
+                                    specdec__kv_file *file)
 {
     int slots[SPECDEC__KEYS], count, layer, head, i;
 
     for (; from < end && kv->span[span].bytes; from += count) {
         count = specdec__min_int(SPECDEC__KEYS - from % SPECDEC__KEYS, end - from);
-        specdec__view_slots(&view->span[span], from, count, slots);
+        specdec__view_find_slots(&view->span[span], from, count, slots);
         for (layer = 0; layer < kv->layers; layer++) {
             const specdec__kv_layer *l = &kv->layer[layer];
 
-            for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
+            for (head = 0; l->span == span && l->owns_keys && head < l->kv_heads; head++)
                 for (i = 0; i < count; i++)
-                    specdec__kv_move_slot(kv->type, l, specdec__kv_keys(kv, l, slots[i] / SPECDEC__KEYS, head),
-                                          slots[i] % SPECDEC__KEYS, file);
+                    specdec__kv_copy_file_slot(kv->type, l,
+                                               specdec__kv_keys_address(kv, l, slots[i] / SPECDEC__KEYS, head),
+                                               slots[i] % SPECDEC__KEYS, file);
         }
     }
 }
 
-/* Bytes that a state takes in a file. */
+/* Returns the bytes that a recurrent state takes in a file: the bytes of its slot, with one of the two windows per
+   layer. */
 static size_t specdec__state_file_bytes(const specdec__states *s)
 {
-    return s->bytes - specdec__mixing_window(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
+    return s->bytes - specdec__mixing_window_floats(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
 }
 
-/* Moves the state in a slot: of each layer the window of its convolution, then the matrices of its heads. */
-static void specdec__state_move_slot(const specdec__states *s, int slot, specdec__kv_file *file)
+/* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
+   the matrices of its heads. */
+static void specdec__state_copy_file_slot(const specdec__states *s, int slot, specdec__kv_file *file)
 {
-    const size_t window = specdec__mixing_window(&s->mixing), layer = specdec__state_layer(&s->mixing);
+    const size_t window = specdec__mixing_window_floats(&s->mixing), layer = specdec__state_layer_floats(&s->mixing);
     const size_t matrices = layer - 2 * window;
     int i;
 
     for (i = 0; i < s->mixing.layers; i++) {
-        float *at = specdec__states_at(s, slot) + (size_t)i * layer;
+        float *at = specdec__states_address(s, slot) + (size_t)i * layer;
 
-        specdec__kv_move_floats(file, (int)window, (unsigned char *)(at + (s->half[slot] ? window : 0)), 4);
-        specdec__kv_move_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
+        specdec__kv_copy_floats(file, (int)window, (unsigned char *)(at + (s->current_window[slot] ? window : 0)), 4);
+        specdec__kv_copy_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
     }
 }
 
-/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has, as kept ones
-   do. */
-static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
+/* Whether a span has enough pages for logical positions [from, end) of a view. Free pages count, and so do pages that
+   only kept views or this view hold, as these would be freed. */
+static int specdec__view_has_free_pages(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__pages *pages = &kv->span[span];
     const specdec__segments *s = &view->span[span];
     const int needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
-    int i, room = pages->free_count + pages->idle;
+    int i, room = pages->free_count + pages->only_kept;
 
-    for (i = 0; i < s->count + s->spare; i++)
-        room += pages->views[s->at[i].page] == 1 + pages->kept[s->at[i].page];
-    return !pages->count || (needed <= room && needed <= view->capacity);
+    for (i = 0; i < s->count + s->spare_pages; i++)
+        room += pages->view_counts[s->segment[i].page] == 1 + pages->kept_counts[s->segment[i].page];
+    return !pages->count || (needed <= room && needed <= view->max_segments);
 }
 
-/* An empty view gets slots for logical positions [from, end) of a span; there are pages for them. */
-static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, int from, int end)
+/* Gives an empty view slots for logical positions [from, end) of a span. The caller has checked with
+   specdec__view_has_free_pages that there are enough pages. */
+static void specdec__view_assign_slots(specdec__view *view, specdec__kv *kv, int span, int from, int end)
 {
     specdec__segments *s = &view->span[span];
 
-    for (; from < end && kv->span[span].count; from += s->at[s->count++].length) {
-        specdec__segment *at = &s->at[s->count];
+    for (; from < end && kv->span[span].count; from += s->segment[s->count++].length) {
+        specdec__segment *at = &s->segment[s->count];
 
-        at->page = specdec__pages_take(kv, span);
+        at->page = specdec__pages_take_page(kv, span);
         at->start = from;
         at->from = from % SPECDEC__KEYS;
         at->length = specdec__min_int(SPECDEC__KEYS - at->from, end - from);
@@ -39384,7 +39618,8 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
 
 SPECDEC__FOR_SPEED
 
-/* Stores a key and a value as codes: see specdec__kv_store. */
+/* Quantises one key and one value to 8-bit codes and stores them in slot `at` of a page; arguments as for
+   specdec__kv_store. */
 static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
                                     int at, const float *key, const float *value, int8_t *codes)
 {
@@ -39395,9 +39630,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
 
     memcpy(v + (size_t)at * 4, &scale, 4);
     for (d = 0; d < layer->value_dim; d++)
-        v[specdec__kv_value_code(at, d)] = (unsigned char)codes[d];
+        v[specdec__kv_value_code_offset(at, d)] = (unsigned char)codes[d];
     for (d = 0; d < layer->dim; d += 32) {
-        unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
+        unsigned char *own = k + specdec__kv_key_block_offset(layer, at, d);
 
         scale = kernels->float_to_codes(key + d, 32, row);
         specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
@@ -39406,8 +39641,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
     }
 }
 
-/* Stores one key (dim floats, rotated, padded with zeros) at k of a page of a cache of this type, and one value
-   (value_dim, padded) key_bytes behind, at place `at`. codes: room for (value_dim). */
+/* Stores one key and one value in slot `at` of a page. k: the page's keys for one layer and head; its values lie
+   key_bytes behind them. key (dim): rotated and padded with zeros. value (value_dim): padded with zeros. codes
+   (value_dim): a buffer. type: the type of the cache, SPECDEC__KV_... */
 static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
                               unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
 {
@@ -39434,8 +39670,8 @@ static void specdec__kv_store(int type, const specdec__kv_layer *layer, const sp
     }
 }
 
-/* Keys (dim, 64) of a page that are no tiles as floats, at least those in the first `slots`: in place for f32, else
-   converted into buffer. type: of the cache. */
+/* Returns the keys (dim, 64) of a page of an f32 or f16 cache as floats, valid at least for the first `slots` slots: in
+   place for f32, converted into `buffer` for f16. page: the page's keys for one layer and head. */
 static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer *layer,
                                                const specdec__kernels *kernels, const unsigned char *half, int slots,
                                                float *buffer)
@@ -39454,7 +39690,8 @@ static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer
     return buffer;
 }
 
-/* The same for values (64, value_dim). */
+/* Returns the values (64, value_dim) of a page of an f32 or f16 cache as floats, valid at least for the first `slots`
+   slots: in place for f32, converted into `buffer` for f16. page: the page's values for one layer and head. */
 static const float *specdec__kv_values_as_floats(int type, const specdec__kv_layer *layer,
                                                  const specdec__kernels *kernels, const unsigned char *half, int slots,
                                                  float *buffer)
@@ -39466,226 +39703,268 @@ static const float *specdec__kv_values_as_floats(int type, const specdec__kv_lay
 }
 
 /* =====================================================================================================================
- * >>forward/context: what a forward pass works with: its batch, buffers and caches. It knows no speculation: nodes in,
- *     rows of logits out.
+ * >>forward/context: a forward pass: its batch of nodes, buffers, cache and hooks. It knows no speculation: nodes go
+ *     in, rows of logits come out.
  * ================================================================================================================== */
 
-#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
-#define SPECDEC__SCORES 65  /* columns with room for their scores of a tile: one more, as 4096 bytes apart are slow */
-#define SPECDEC__TAPS 5     /* readers of the states of a step: a caller, and drafters */
-#define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
+#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; a wider step takes several passes */
+#define SPECDEC__SCORES 65  /* columns for whose scores of a tile there is memory: 64 would be 4096 bytes, and rows that
+                               far apart share a cache set */
+#define SPECDEC__STATE_READERS 5 /* readers of hidden states in one step: a caller, and drafters */
+#define SPECDEC__STRETCH 8  /* blocks in a stretch of keys, over which sums are separate until they are merged: 512
+                               keys */
 
-/* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
-   view has changed: only their keys and values are looked at. */
+/* The nodes of a step, parents before children. The first done_count nodes were run by an earlier step, since when no
+   view has changed: only their keys and values are read. */
 typedef struct specdec__batch {
-    int n, done;
-    const int32_t *tokens;         /* (n) */
-    const int32_t *parents;        /* (n): an earlier node of the same view, or -1: the view's end */
-    specdec__view *const *views;   /* (n) */
-    const unsigned char *wanted;   /* (n): rows of logits to compute; NULL: all that are run */
-    const unsigned char *certain;  /* (n): of a view the first ones, a chain, which is to be committed whole if the step
-                                      succeeds; only recurrent layers ask. NULL: none are */
+    int n, done_count;             /* all nodes; nodes that an earlier step has run */
+    const int32_t *tokens;         /* (n) token id of each node */
+    const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
+    specdec__view *const *views;   /* (n) view of each node: the keys of its sequence */
+    const unsigned char *wanted;   /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
+                                      run */
+    const unsigned char *certain;  /* (n) 1: certain to be committed if the step succeeds, as the tokens of a prompt:
+                                      the first nodes of a view, each the parent of the next; read by recurrent layers
+                                      only. NULL: none is */
 } specdec__batch;
 
-/* States that a step hands out: layers[i], the residual stream after so many layers; or SPECDEC_STATE_FINAL. */
-typedef struct specdec__taps {
-    const int *layers; /* (count) */
-    int count;
-    int first;         /* the first of the nodes that are run whose states are wanted */
-    float *out;        /* (wanted nodes, count, embedding); NULL: none are */
-} specdec__taps;
+/* Hidden states that a step copies for one reader. layers[i]: the residual stream before layer number layers[i]; or
+   SPECDEC_STATE_FINAL. */
+typedef struct specdec__state_reader {
+    const int *layers; /* (count) layers before which states are copied, or SPECDEC_STATE_FINAL */
+    int count;         /* states of each node */
+    int first;         /* the first of the step's nodes whose states are copied */
+    float *out;        /* (nodes from the first on, count, embedding); NULL: no states are copied */
+} specdec__state_reader;
 
-/* Buffers of one thread. */
+/* Buffers of one thread. dim: the largest padded size of a head. */
 typedef struct specdec__scratch {
-    specdec__panel *panel;     /* (2) */
-    unsigned char *tile;       /* (2): 16 rows x 256 values, repacked when weights stay in the file */
-    float *sums;               /* (2, 64 columns, 16 rows) */
-    float *keys, *values;      /* two pages as floats, unless they are tiles: (2, dim, 64) and (2, 64, dim) */
-    int page[2], slots[2];     /* which pages of the unit at work those are, as many of their slots; -1: none */
-    float *gathered;           /* (64, dim): values of a block that lies in several pages; NULL where they are tiles */
-    unsigned char *page_codes; /* such a block of a head as a page would hold it, where they are tiles; else NULL */
-    float *queries;            /* (4, dim) */
-    float *scores;             /* (4, 64) or, where keys are tiles, (4, SPECDEC__SCORES, 16) */
-    unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
-    float *out;                /* (dim): a value, padded with zeros */
-    float *inputs;             /* (layers * width): a row of embeddings for layers */
-    float *partner;            /* (dim) */
-    float *states;             /* copies of the matrix of a recurrent layer's head, for branches of trees */
-    uint64_t state_read, state_written; /* bytes of states and of inputs, in this step */
-    int half;                  /* what it is at work on: 2 * layer, + 1: its feed-forward network; -1: embeddings */
+    specdec__panel *panel;     /* (2) unpacked weights of two tiles */
+    unsigned char *tile;       /* (2, 16 rows x 256 values) tiles that are repacked as they are needed, where weights
+                                  stay in the file */
+    float *sums;               /* (2, 64 columns, 16 rows) products of two tiles */
+    float *keys, *values;      /* two pages of one head as floats: (2, dim, 64) and (2, 64, dim); NULL where the cache
+                                  has 8-bit codes */
+    int page_held[2], slots_held[2]; /* pages that `keys` and `values` hold for the current unit, and how many of their
+                                  slots; -1: none */
+    float *gathered;           /* (64, dim) values of a block whose slots are in several pages; NULL where the cache has
+                                  8-bit codes */
+    unsigned char *page_codes; /* keys and values of such a block, as a page would hold them; NULL unless the cache has
+                                  8-bit codes */
+    float *queries;            /* (4, dim) queries that are made contiguous; or one key */
+    float *scores;             /* (4, 64) or, where the cache has 8-bit codes, (4 tiles, SPECDEC__SCORES, 16 keys) */
+    unsigned char *codes;      /* (64 queries, 64 keys) quantised weights of values, where the cache has 8-bit codes; or
+                                  (dim) a quantised value */
+    float *out;                /* (dim) a key or value, padded with zeros */
+    float *inputs;             /* (layers * width) a token's row of the embeddings for layers */
+    float *rope_partner;       /* (dim) for RoPE: each dimension's partner in its pair */
+    float *state_copies;       /* (copies, rows, values) copies of the state matrix of a head, for branches of a tree */
+    uint64_t state_read, state_written; /* bytes of states and their inputs that this step has read, written */
+    int current_half;          /* the half of a layer at work: 2 * layer: attention; 2 * layer + 1: feed-forward
+                                  network; -1: embeddings */
 } specdec__scratch;
 
-/* At most SPECDEC__COLUMNS columns that go through one expert. */
-typedef struct specdec__job {
-    int expert, column, count;
-} specdec__job;
+/* Columns [column, column + count), at most SPECDEC__COLUMNS, that one expert multiplies. */
+typedef struct specdec__expert_job {
+    int expert, column, count; /* number of the expert, first column, number of columns */
+} specdec__expert_job;
 
-/* Which experts the rows of a step go through. Each row is a column for each of its experts; those of an expert lie
-   side by side. */
-typedef struct specdec__routes {
-    int *expert;       /* (n, chosen): of a row, best first */
-    float *share;      /* (n, chosen): what they count for */
-    int *column;       /* (n, chosen): where they are */
-    int *row;          /* (n * chosen): whose a column is */
-    int *begin;        /* (experts + 1): the columns of an expert */
-    specdec__job *job; /* (n * chosen) */
-    int jobs;
-} specdec__routes;
+/* The experts of each row of a step (mixture of experts). There is a column for each pair of a row and one of its
+   experts; the columns of an expert are contiguous. */
+typedef struct specdec__expert_routes {
+    int *expert;       /* (n, chosen) experts of each row, best first */
+    float *weight;     /* (n, chosen) weights of their outputs */
+    int *column;       /* (n, chosen) column of each pair of row and expert */
+    int *row;          /* (n * chosen) row of each column */
+    int *first_column; /* (experts + 1) first column of each expert */
+    specdec__expert_job *job; /* (jobs) columns of one expert each */
+    int jobs;          /* columns of all experts, in jobs of at most SPECDEC__COLUMNS */
+} specdec__expert_routes;
 
 struct specdec__context;
 
-/* What is called in each step of a model that is a part of one. */
+/* Functions that a cluster hooks into each step of a rank's part of a model. */
 typedef struct specdec__forward_hooks {
-    void (*between)(struct specdec__context *c); /* before each layer */
-    /* Before a batch that is prepared changes any state; its error is that of the step. NULL: nothing. */
+    void (*before_layer)(struct specdec__context *c); /* called before each layer */
+    /* Called once a batch is checked, before it changes any recurrent state. Its error is the step's error. NULL:
+       none. */
     specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
-    /* Runs the layers behind the last one, and hands out the rows of the batch; or, where that has ended early with a
-       result, lets those behind know, and returns that. NULL: nobody does. */
-    specdec_result (*beyond)(struct specdec__context *c, specdec_result result, specdec_error *error);
+    /* Called behind the last layer of this part with the step's result so far. If that is OK, it runs the layers of
+       later ranks and fetches the rows of the batch; else it informs the later ranks and returns the result. NULL:
+       none. */
+    specdec_result (*after_layers)(struct specdec__context *c, specdec_result result, specdec_error *error);
 } specdec__forward_hooks;
 
-/* A row of a step of recurrent layers: a token that waits to be applied to the state, or a node. */
+/* A row that recurrent layers process in a step: a waiting token, or a node. */
 typedef struct specdec__mix_row {
-    int node;           /* row of the buffers; -1: it was run by an earlier step */
-    int place;          /* of what is kept of it; -1: nothing */
-    int before;         /* the row before it; -1: the state */
-    int child, sibling; /* of nodes that are not certain */
-    int weight;         /* nodes that are run, among it and those behind it */
+    int node;           /* row of the step's buffers; -1: the token was run by an earlier step */
+    int input_index;    /* entry of the view's stored inputs (specdec__state_inputs_address); -1: its inputs are not
+                           stored */
+    int parent;         /* the row of the previous token or parent node; -1: the view's current state */
+    int child, sibling; /* first child and next sibling of an uncertain node; -1: none */
+    int subtree_nodes;  /* nodes in its subtree that are run, itself included */
 } specdec__mix_row;
 
-/* A row is applied to copy `to` of the state, which is first made of copy `from`; -1: of the state. */
+/* One step of the walk through a tree: target_copy of the state is overwritten by source_copy (-1: by the state
+   itself), then a row is applied to it. */
 typedef struct specdec__mix_step {
-    int row, from, to;
+    int row, source_copy, target_copy; /* row that is applied, copies of the state before and after */
 } specdec__mix_step;
 
-/* What a step does with the states of a view. */
+/* The rows of one view in a step of recurrent layers, and what happens to the view's state. */
 typedef struct specdec__mix_part {
-    specdec__view *view;
-    int from, to;         /* slots of the state that is read, -1: zeros, and written, -1: none is */
-    int first;            /* of its rows */
-    int waiting, certain; /* rows: first those that wait, then the certain ones, to which `base` is the last */
-    int base;
-    int walk, walks;      /* steps through the others */
+    specdec__view *view;  /* the view whose state is read and written */
+    int read_slot, written_slot; /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
+    int first_row;        /* the view's first row */
+    int waiting, certain; /* its first rows are waiting tokens, the next ones certain nodes */
+    int base_row;         /* the last of these rows, whose state all other rows follow; first - 1: there is none */
+    int first_step, step_count; /* first step, and number of steps, of the walk through the uncertain nodes */
 } specdec__mix_part;
 
-/* The rows of a step of recurrent layers, and buffers. */
-typedef struct specdec__mixes {
-    specdec__mix_row *row;         /* (rows) */
-    specdec__mix_step *step, *stack;
-    specdec__mix_part *part;       /* (parts) */
-    int rows, steps, parts;
-    int room;                      /* for rows */
-    unsigned char *done;           /* (layers, parts, heads + 1): what a layer's step has done: see forward_mix */
-    int *of;                       /* (most): the row of a node */
-    int raw_stride, made_stride, inner;
-    float *raw;                    /* (n, raw_stride): what the first matrices make */
-    float *made;                   /* (rows, made_stride): after the convolution; then decays and rates of heads */
-    float *zeros;                  /* (channels) */
-    float *unit;                   /* (2, rows of a head): weights by which a norm makes queries and keys of length 1 */
-    float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
-} specdec__mixes;
+/* The rows of a step of recurrent layers, by view, and the buffers of these layers. */
+typedef struct specdec__mix_rows {
+    specdec__mix_row *row;         /* (rows) waiting tokens and nodes of all views */
+    specdec__mix_step *step, *walk_stack; /* (steps) walks through the trees of all parts; (max_nodes) a buffer for
+                                             making them */
+    specdec__mix_part *part;       /* (parts) one for each view */
+    int rows, steps, parts;        /* how many entries `row`, `step` and `part` have */
+    int max_rows;                  /* rows that there is memory for */
+    unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
+                                      specdec__forward_mix_run_layer */
+    int *row_of_node;              /* (max_nodes) row of each node */
+    int raw_stride, convolved_stride, output_stride; /* floats between rows of `raw`, of `convolved`, of outputs in h */
+    float *raw;                    /* (n, raw_stride) outputs of a layer's input matrices */
+    float *convolved;              /* (rows, convolved_stride) outputs of the convolution; then the decay and the rate
+                                      of each head */
+    float *zeros;                  /* (channels) zeros: inputs before the first token */
+    float *unit_weights;           /* (2, rows) weights of the RMS norms of queries, then keys, of a head: scaled to
+                                      length 1 / root(rows), and 1 */
+    float *x_plus_output;          /* (max_nodes, e) x plus the output of a recurrent layer, where the same layer also
+                                      attends; else NULL */
+} specdec__mix_rows;
 
-/* What a step makes of rows of logits: the logits; bounds of them (see >>forward/screen); nothing, as no row will be
-   looked at. */
+/* What a step computes for its wanted rows: logits; upper bounds of logits (>>forward/screen); nothing, as no row will
+   be read. */
 enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
 
+/* Whether and how steps screen the output matrix (>>forward/screen), and statistics of it. */
 typedef struct specdec__screen {
-    int asked;       /* the least that will do for whoever reads the rows of the steps to come */
-    int bounds;      /* what the last step made: 0: logits */
-    float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
-    int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
-    uint64_t rows, read, whole; /* as in specdec_info */
-    int64_t saved;
+    int needed;      /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
+                        rows need */
+    int computed;    /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
+    float *norms;    /* (max_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
+                        by */
+    int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
+                                    them are left */
+    uint64_t rows, rows_read, whole_steps; /* statistics: see specdec_info */
+    int64_t saved;   /* bytes of weights that were not read; see specdec_info */
 } specdec__screen;
 
-/* A model with its KV cache and everything a step needs. */
+/* A model with its cache and all buffers of a step. Buffers have rows for `max_nodes` nodes; e is the stride of rows of
+   the embedding's width. */
 typedef struct specdec__context {
     const specdec__model *model;
-    const specdec__kernels *kernels;
-    specdec__pool *pool;
-    int threads;               /* of the pool's, as many as help */
-    int checks;                /* values that are no numbers are noted; those of a draft model only cost time */
-    int unsound;               /* whether any row of the step under way has such a value; then */
-    int *wrong;                /* (most) by row: the half (see specdec__scratch) where that began, + 2; where it is a
-                                  key or value that the cache cannot hold, the same below 0; 0: all are numbers */
-    /* the step under way */
-    const specdec__batch *batch;
-    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
-    /* for all steps */
-    int most;                  /* nodes of a step, at most */
-    int most_rows;             /* rows of logits of a step, at most */
-    int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
-    specdec__scratch *scratch; /* (threads) */
-    const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
-    int e;                     /* stride of rows of an embedding's width: see specdec__forward_stride; below, q, k, v
-                                  and ff are those of the widest layer */
-    float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)): what the
-                                  next matrix reads; while a layer attends, gates of its heads; after a step, states:
+    const specdec__kernels *kernels; /* functions for the processor's instruction set */
+    specdec__pool *pool;       /* threads that run a step together */
+    int threads;               /* threads of the pool that take part */
+    int checks_values;         /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
+                                  change the text */
+    int any_unsound;           /* 1: some row of the step has such a value: see `first_unsound` */
+    int *first_unsound;        /* (max_nodes) by row: 2 + the half of a layer (see specdec__scratch) whose values were
+                                  the first that are not finite; negative: a key or value there was too large for the
+                                  cache; 0: all values are sound */
+    /* the current step: */
+    const specdec__batch *batch; /* the nodes of the step */
+    int first, n, row_count;     /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
+                                    rows have logits */
+    /* for all steps: */
+    int max_nodes;             /* nodes of a step, at max_nodes */
+    int max_rows;              /* rows of logits of a step, at max_nodes */
+    int max_sums;              /* pairs of query and stretch whose sums there is memory for: see
+                                  specdec__forward_seen_stretches */
+    specdec__scratch *scratch; /* (threads) buffers of each thread */
+    const specdec__matrix *embedding, *output; /* the model's, or those of the model that lends them (the target) */
+    int e;                     /* floats between rows of the embedding's width: see specdec__forward_stride; in shapes
+                                  below, q, k, v and ff are such strides for the widest layer */
+    float *x;                  /* (max_nodes, e): residual stream */
+    float *h;                  /* (max_nodes, max(e, heads times values, twice e where the layer reads states)) what the
+                                  next matrix reads; during attention gates of its heads; after a step hidden states
                                   (row_count, e) */
-    float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
-    float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
-                                  same x; NULL: it does not */
-    float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
-    float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
-    float *predicted;          /* (most, e): x as the layer at work has predicted it */
-    float *stream_router;      /* (most, 16): what the layer's router of streams says */
-    float *convs, *mixed;      /* (most, weights), (most, e): of convolutions over a block; NULL: there are none */
-    const double *frequency[2];
-    /* while a layer attends */
-    float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
-    float *queries;            /* (most, q): and their gates, if there are any, until they are rotated */
-    float *keys, *values;      /* (most, k), (most, v): until they are stored */
-    /* of latent attention: see >>forward/latent */
-    float *low;                /* (most, rank of queries): what attn_q_b reads, before its norm */
-    float *absorbed;           /* (most, heads * rank) */
-    float *latent_columns;     /* (heads, n, rank or what stays still of a query): columns of the heads' matrices */
-    specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
-    /* the rest of the time, in the same place */
-    float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
-    float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
-    float *up, *parts;         /* of a mixture: up, as large as hidden; what experts give: (most * chosen, what they
-                                  read); what the shared one gives: (most, e) */
-    float *latent;             /* (most, latent): what experts read, then the sum of what they give; NULL: these are h
-                                  and y */
-    float *shared_router;      /* (most): what the shared expert's router says */
-    specdec__routes routes;
-    specdec__mixes mix;         /* of recurrent layers; raw and made lie in that place, too */
-    specdec__columns columns;
-    specdec__columns turned;   /* rotated queries as columns (kv head, node, query head), where keys are tiles */
-    int *slots[SPECDEC__SPANS]; /* (most) by node */
-    int *place, *position;     /* (most) by node: how many keys lie before its own, what RoPE turns it by */
-    int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
-    specdec__range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
+    float *cosine, *sine;      /* (2, max_nodes, dim) for SPECDEC__ROPE and, if a layer has it,
+                                  SPECDEC__ROPE_ALTERNATE */
+    float *x_plus_attention;   /* (max_nodes, e) x plus the output of attention, where the feed-forward network reads
+                                  the same x as attention; else NULL */
+    float *inputs;             /* (max_nodes, layers * width) embeddings for layers; NULL: the model has none */
+    float *streams;            /* (streams - 1, max_nodes, e) all residual streams but x (>>forward/streams); NULL: the
+                                  model has one */
+    float *predicted;          /* (max_nodes, e) the current layer's prediction of x */
+    float *stream_router;      /* (max_nodes, 16) output of the current layer's router of streams */
+    float *conv_weights, *conv_output; /* (max_nodes, weights) weights of convolutions over a block, (max_nodes, e)
+                                          their output; NULL: the model has none */
+    const double *frequency[2]; /* of SPECDEC__ROPE (in long contexts SPECDEC__ROPE_LONG) and of
+                                   SPECDEC__ROPE_ALTERNATE: radians a position for each pair */
+    /* during attention: */
+    float *rotated;            /* (max_nodes, heads, dim) queries after RoPE, scaled and padded as keys are */
+    float *queries;            /* (max_nodes, q) queries, and their gates if there are any, before RoPE */
+    float *keys, *values;      /* (max_nodes, k), (max_nodes, v) before they are stored in the cache */
+    /* for latent attention (>>forward/latent): */
+    float *low;                /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
+    float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
+    float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
+                                  sums of latent rows */
+    specdec__sums sums;        /* (max_sums) maxima and weighted sums of queries (n, heads), by stretch; in the
+                                  memory of `queries` and those behind it */
+    /* outside attention, in the same memory: */
+    float *hidden;             /* (max_nodes, ff) output of the gate, then the gated product; for experts (max_nodes *
+                                  chosen, ff of an expert) */
+    float *y;                  /* (max_nodes, max(e, ff, stride of experts)) output of `up`, of a router, or what is to
+                                  be added to x */
+    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
+                                  chosen, e or latent), then that of the shared expert (max_nodes, e) */
+    float *latent;             /* (max_nodes, latent) what experts read, then the sum of their outputs; NULL: experts
+                                  read h and add to y */
+    float *shared_router;      /* (max_nodes) output of the shared expert's router */
+    specdec__expert_routes routes; /* which experts each row goes through */
+    specdec__mix_rows mix;     /* for recurrent layers; its `raw` lies in the same memory */
+    specdec__columns columns;  /* quantised activations: the input of the current matrix */
+    specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
+                                         cache has 8-bit codes */
+    int *slots[SPECDEC__SPANS]; /* (max_nodes) by node: its slot in each span */
+    int *key_index, *position; /* (max_nodes) by node: keys before its own; position for RoPE */
+    int *trunk;                /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
+    specdec__range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
-    float *logits;             /* (most_rows, output rows) */
-    specdec__screen screen;
-    /* room for a batch */
-    int32_t *tokens, *parents; /* (most) */
-    specdec__view **views;     /* (most) */
-    unsigned char *wanted;     /* (most) */
-    unsigned char *certain;    /* (most) */
-    int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of drafters that read states */
-    float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
-                                  comes of them, or it reads none. For architectures that read states */
-    /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
-    void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
-    void *recalls;             /* what that works on */
-    const specdec__forward_hooks *hooks; /* NULL: none */
-    void *link;                /* what those work on */
-    specdec__kv kv;
+    float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
+    specdec__screen screen;    /* screening of the output matrix */
+    /* arrays for a batch: */
+    int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
+    specdec__view **views;     /* (max_nodes) of specdec__batch */
+    unsigned char *wanted;     /* (max_nodes) of specdec__batch */
+    unsigned char *certain;    /* (max_nodes) of specdec__batch */
+    int *path;                 /* (max_nodes): nodes to be committed */
+    specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
+                                                           drafters */
+    float *reads;              /* (n, specdec__forward_read_stride) hidden states of another model that the next step
+                                  reads; NULL: x already holds what they give, or the model reads none */
+    /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
+       cache's keys. NULL: not called. */
+    void (*before_attention)(struct specdec__context *c, int thread, const specdec__layer *layer);
+    void *before_attention_argument;     /* argument of recall */
+    const specdec__forward_hooks *hooks; /* of a cluster; NULL: none */
+    void *hooks_argument;                /* argument of the hooks: the cluster's link */
+    specdec__kv kv;                      /* the cache of keys, values and recurrent states */
 } specdec__context;
 
 SPECDEC__FOR_SIZE
 
-static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
+/* Takes the buffers of all threads from an arena. */
+static void specdec__context_take_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
     const specdec__mixing *mixing = &c->model->mixing;
     specdec__scratch unused, *s;
     int i, copies = 1;
 
-    while (mixing->layers && c->most >> copies)
+    while (mixing->layers && c->max_nodes >> copies)
         copies++;
 
     c->scratch = SPECDEC__TAKE(arena, specdec__scratch, threads);
@@ -39694,7 +39973,7 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
         s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
         s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
         s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
-        if (specdec__kv_types[c->kv.type].tiles) {
+        if (specdec__kv_types[c->kv.type].has_codes) {
             s->page_codes = (unsigned char *)specdec__arena_take(arena, 1, c->kv.head_bytes, SPECDEC__CACHE_LINE);
             s->codes = SPECDEC__TAKE(arena, unsigned char,
                                      specdec__max_int(SPECDEC__COLUMNS * SPECDEC__KEYS, c->kv.dim));
@@ -39704,40 +39983,45 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
             s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
         }
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
-        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].tiles ? SPECDEC__SCORES : 4) *
+        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].has_codes ? SPECDEC__SCORES
+                                                         : 4) *
                                                 SPECDEC__KEYS);
         if (mixing->layers)
-            s->states = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head(mixing));
+            s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head_floats(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
-        s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
+        s->rope_partner = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
     }
 }
 
-/* Floats between rows that make them an odd number of cache lines: else rows compete for the same sets. */
-#define SPECDEC__APART 16
+/* Floats added to each row so that a row is an odd number of cache lines: otherwise rows compete for the same cache
+   sets. */
+#define SPECDEC__ROW_PADDING 16
 
-static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
+/* Returns the floats between rows of `width` values: a multiple of 32, plus SPECDEC__ROW_PADDING. */
+static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__ROW_PADDING; }
 
-/* What norms of rows of x are. */
-SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
+/* Returns the function that normalises rows of x: RMS norm or LayerNorm. */
+SPECDEC__INLINE specdec__norm_function *specdec__forward_norm_function(const specdec__context *c)
 {
     return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
 }
 
-/* Where a layer's keys and values lie in the cache. */
-SPECDEC__INLINE const specdec__kv_layer *specdec__context_keys(const specdec__context *c, const specdec__layer *layer)
+/* Returns the layout of a layer's keys and values in the cache. */
+SPECDEC__INLINE const specdec__kv_layer *specdec__context_kv_layer(const specdec__context *c,
+                                                                   const specdec__layer *layer)
 {
     return &c->kv.layer[layer->index];
 }
 
-/* Floats between rows of the states that a model reads. */
+/* Returns the floats between rows of the hidden states of another model that a model reads. */
 static int specdec__forward_read_stride(const specdec__model *m)
 {
     return specdec__forward_stride(m->reads.count * m->reads.width);
 }
 
-static void specdec__columns_take(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
+/* Takes memory for `count` quantised columns of `width` values from an arena. */
+static void specdec__columns_take_memory(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
 {
     columns->codes = SPECDEC__TAKE(arena, int8_t, count * width);
     columns->scale = SPECDEC__TAKE(arena, float, count * (width / 32));
@@ -39747,72 +40031,74 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
     columns->sum16 = SPECDEC__TAKE(arena, float, count * (width / 16));
 }
 
-/* Columns that matrices of a step are multiplied by, at most. */
-static size_t specdec__context_columns(const specdec__context *c)
+/* Returns the most columns that a matrix is multiplied by in a step. */
+static size_t specdec__context_max_columns(const specdec__context *c)
 {
-    return (size_t)c->most * (size_t)(specdec__model_mixes(c->model) ? c->model->chosen : 1);
+    return (size_t)c->max_nodes * (size_t)(specdec__model_has_experts(c->model) ? c->model->chosen_experts : 1);
 }
 
-static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
+/* Takes memory for the routes of a mixture of experts from an arena. */
+static void specdec__context_take_routes(specdec__context *c, specdec__arena *arena)
 {
-    const size_t columns = specdec__context_columns(c);
+    const size_t columns = specdec__context_max_columns(c);
 
     c->routes.expert = SPECDEC__TAKE(arena, int, columns);
-    c->routes.share = SPECDEC__TAKE(arena, float, columns);
+    c->routes.weight = SPECDEC__TAKE(arena, float, columns);
     c->routes.column = SPECDEC__TAKE(arena, int, columns);
     c->routes.row = SPECDEC__TAKE(arena, int, columns);
-    c->routes.begin = SPECDEC__TAKE(arena, int, c->model->experts + 1);
-    c->routes.job = SPECDEC__TAKE(arena, specdec__job, columns);
+    c->routes.first_column = SPECDEC__TAKE(arena, int, c->model->experts + 1);
+    c->routes.job = SPECDEC__TAKE(arena, specdec__expert_job, columns);
 }
 
-/* What recurrent layers need, but for the rows that lie in the place of others. */
-static void specdec__context_mix(specdec__context *c, const specdec__room *room, specdec__arena *arena)
+/* Takes memory for recurrent layers from an arena, except for `raw`, which shares the memory of attention's buffers. */
+static void specdec__context_take_mix(specdec__context *c, const specdec__kv_demand *room, specdec__arena *arena)
 {
     const specdec__mixing *m = &c->model->mixing;
-    const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->views, c->most), (size_t)room->tree);
-    const size_t rows = specdec__size_add((size_t)c->most, waiting);
+    const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->max_views, c->max_nodes),
+                                                  (size_t)room->tree_nodes);
+    const size_t rows = specdec__size_add((size_t)c->max_nodes, waiting);
     int i;
 
-    c->mix.raw_stride = specdec__forward_stride(m->row);
-    c->mix.inner = specdec__forward_stride(m->inner);
-    c->mix.made_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
-    c->mix.room = rows < 1 << 30 ? (int)rows : 1 << 30;
+    c->mix.raw_stride = specdec__forward_stride(m->input_width);
+    c->mix.output_stride = specdec__forward_stride(m->output_width);
+    c->mix.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->mix.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
     c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
-    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
-    c->mix.stack = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
-    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->views, c->most));
+    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
+    c->mix.walk_stack = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
+    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->max_views, c->max_nodes));
     c->mix.done = (unsigned char *)specdec__arena_take(
-        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->views, c->most)),
+        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->max_views, c->max_nodes)),
         (size_t)m->heads + 1, 1);
-    c->mix.of = SPECDEC__TAKE(arena, int, c->most);
+    c->mix.row_of_node = SPECDEC__TAKE(arena, int, c->max_nodes);
     if (m->layers)
-        c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
+        c->mix.convolved = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.convolved_stride));
     c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
-    c->mix.unit = SPECDEC__TAKE(arena, float, 2 * m->rows);
-    if (c->model->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
-        c->mix.beside = SPECDEC__TAKE(arena, float, (size_t)c->most * (size_t)specdec__forward_stride(
+    c->mix.unit_weights = SPECDEC__TAKE(arena, float, 2 * m->rows);
+    if (c->model->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
+        c->mix.x_plus_output = SPECDEC__TAKE(arena, float, (size_t)c->max_nodes * (size_t)specdec__forward_stride(
                                                                           c->model->embedding));
-    for (i = 0; c->mix.unit && i < m->rows; i++) {
-        c->mix.unit[i] = (float)(1.0 / m->rows);
-        c->mix.unit[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
+    for (i = 0; c->mix.unit_weights && i < m->rows; i++) {
+        c->mix.unit_weights[i] = (float)(1.0 / m->rows);
+        c->mix.unit_weights[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
     }
 }
 
-/* What residual streams beside x need. */
-static void specdec__context_streams(specdec__context *c, size_t n, specdec__arena *arena)
+/* Takes memory for the residual streams besides x from an arena. n: rows. */
+static void specdec__context_take_streams(specdec__context *c, size_t n, specdec__arena *arena)
 {
     c->streams = SPECDEC__TAKE(arena, float, (size_t)(c->model->streams.count - 1) * n * (size_t)c->e);
     c->predicted = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->stream_router = SPECDEC__TAKE(arena, float, n * 16);
 }
 
-/* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
-   or stored and what attention then sums up. */
-static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
+/* Takes memory for buffers that are used during attention, and for buffers used outside it: the two sets share memory.
+   In the first set, the sums of attention share the memory of queries, keys and values before RoPE. n: rows. */
+static void specdec__context_take_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
     const specdec__model *m = c->model;
-    const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
-    const size_t columns = specdec__context_columns(c);
+    const size_t heads = (size_t)m->heads, sums = (size_t)c->max_sums, begin = arena->used;
+    const size_t columns = specdec__context_max_columns(c);
     const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
     size_t rotated, end, inner;
 
@@ -39833,13 +40119,13 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
     inner = n * (size_t)ff;
-    if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
+    if (specdec__model_has_experts(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
     if (inner < n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL])))
         inner = n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL]));
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
-    if (specdec__model_mixes(m)) {
+    if (specdec__model_has_experts(m)) {
         c->up = SPECDEC__TAKE(arena, float, inner);
         c->parts = SPECDEC__TAKE(arena, float,
                                  columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
@@ -39853,16 +40139,17 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_beyond(arena, end);
 }
 
-/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding, the
-   output and the keys that a model lacks are the lender's. */
+/* Takes all memory of a context from an arena, for the views and steps of `room` and for max_rows rows of logits.
+   lender: the context of the target, whose embedding, output matrix and keys are used where the model has none; NULL:
+   the model has them. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__context *lender,
                                   const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
-                                  const specdec__room *room, int most_rows, specdec__arena *arena)
+                                  const specdec__kv_demand *room, int most_rows, specdec__arena *arena)
 {
-    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.joined;
+    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->view_keys > model->rope_original;
+    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.is_nextn;
     const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
-    size_t n = (size_t)room->most, widest, ropes;
+    size_t n = (size_t)room->step_nodes, widest, ropes;
     size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
 
@@ -39873,20 +40160,20 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->kernels = kernels;
     c->pool = pool;
     c->threads = threads;
-    c->most = room->most;
-    c->most_rows = model->bare ? 0 : most_rows;
-    c->room_for_sums = model->heads * room->most *
-                       (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
+    c->max_nodes = room->step_nodes;
+    c->max_rows = model->lacks_output ? 0 : most_rows;
+    c->max_sums = model->heads * room->step_nodes *
+                       (room->view_keys + room->step_nodes > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
-    c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
-    ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
-    if (lender && model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
-        specdec__kv_lend(&c->kv, &lender->kv, model, arena);
+    c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_ALTERNATE];
+    ropes = model->trait[SPECDEC__ALTERNATE_BASE] != 0 ? 2 : 1;
+    if (lender && model->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW)
+        specdec__kv_borrow(&c->kv, &lender->kv, model, arena);
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
-    specdec__context_scratch(c, threads, arena);
-    if (specdec__mixing_is(&model->mixing))
-        specdec__context_mix(c, room, arena);
+    specdec__context_take_scratch(c, threads, arena);
+    if (specdec__mixing_exists(&model->mixing))
+        specdec__context_take_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
     if (model->latent_attention.rank) {
@@ -39903,46 +40190,46 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
-    widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
+    widest = (size_t)specdec__max_int((int)widest, c->mix.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
-                                                                    specdec__max_int(reads, c->mix.inner)));
-    c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
+                                                                    specdec__max_int(reads, c->mix.output_stride)));
+    c->x_plus_attention = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     if (model->inputs.width)
         c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
                                                                                     model->layers));
     if (model->streams.count)
-        specdec__context_streams(c, n, arena);
+        specdec__context_take_streams(c, n, arena);
     if (model->block.taps) {
-        const int weights = 2 * model->block.taps * (model->embedding / model->block.group);
+        const int weights = 2 * model->block.taps * (model->embedding / model->block.group_size);
 
-        c->convs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
-        c->mixed = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+        c->conv_weights = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
+        c->conv_output = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     }
-    specdec__context_halves(c, n, arena);
-    if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
-        specdec__columns_take(&c->columns, heads, wide, arena);
+    specdec__context_take_halves(c, n, arena);
+    if (heads * wide > specdec__context_max_columns(c) * widest) /* they take the room of one another */
+        specdec__columns_take_memory(&c->columns, heads, wide, arena);
     else
-        specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
-    if (specdec__model_mixes(model))
-        specdec__context_routes(c, arena);
-    if (specdec__kv_types[kv_type].tiles)
-        specdec__columns_take(&c->turned, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
+        specdec__columns_take_memory(&c->columns, specdec__context_max_columns(c), widest, arena);
+    if (specdec__model_has_experts(model))
+        specdec__context_take_routes(c, arena);
+    if (specdec__kv_types[kv_type].has_codes)
+        specdec__columns_take_memory(&c->rotated_columns, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->slots[i] = SPECDEC__TAKE(arena, int, n);
-    c->place = SPECDEC__TAKE(arena, int, n);
+    c->key_index = SPECDEC__TAKE(arena, int, n);
     c->position = SPECDEC__TAKE(arena, int, n);
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
-    c->wrong = SPECDEC__TAKE(arena, int, n);
+    c->first_unsound = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float,
-                              specdec__size_add(specdec__size_multiply((size_t)c->most_rows, (size_t)c->output->rows),
+                              specdec__size_add(specdec__size_multiply((size_t)c->max_rows, (size_t)c->output->rows),
                                                 15));
-    c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->most_rows, SPECDEC__PLANE_PARTS));
+    c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
@@ -39951,28 +40238,27 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
 }
 
-/* A view of as many keys as room->length says, and of the nodes of a step. kept: of an ended sequence, without nodes.
-   */
-static void specdec__context_view(const specdec__context *c, specdec__view *view, const specdec__room *room, int kept,
-                                  specdec__arena *arena)
+/* Makes an empty view for room->view_keys keys and the nodes of a step. kept: 1: a kept view, which has no nodes. */
+static void specdec__context_init_view(const specdec__context *c, specdec__view *view, const specdec__kv_demand *room,
+                                       int kept, specdec__arena *arena)
 {
-    specdec__view_init(view, &c->kv, (room->length + 2 * room->most) / SPECDEC__KEYS + 2, kept ? 0 : room->tree,
-                       arena);
+    specdec__view_init(view, &c->kv, (room->view_keys + 2 * room->step_nodes) / SPECDEC__KEYS + 2,
+                       kept ? 0 : room->tree_nodes, arena);
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>forward/screen: a large output matrix of which a step reads five bits of every code, and the other three only of
- *     rows that can still win: the text keeps its bits.
+ * >>forward/screen: screening of a large output matrix: a step reads five of the eight bits of every code, and the
+ *     other three only in rows whose logit can still be the largest. The chosen tokens are the same.
  *
- * Whoever wants the largest logit, or the k largest, need not know the others, only that they are smaller. So a step
- * multiplies with the upper plane of the matrix (>>quant/planes), the lower bits being taken as 4, and each row gets an
- * upper bound of its logit. >>speculation/settle then looks at the rows with the highest bounds as they lie in the
- * file, and at every other one whose bound reaches what it has found there. That is the logit, bit for bit.
+ * A sampler that needs only the k largest logits need not know the others, only that they are smaller. So a step
+ * multiplies by the upper plane of the matrix (>>quant/planes), with 4 for the lower bits, and computes an upper bound
+ * of each logit. >>speculation/settle then reads the rows with the highest bounds from the file, whose products are the
+ * exact logits, bit for bit, and then every other row whose bound reaches the k-th largest of these logits.
  *
- * The bound. A row has codes c and scales d (a block of 32 each), its weights are w = d c, the column is x, and what
- * the lower bits add is e = d (c - c'), c' with 4 for the lower bits. Let p = w x, p' = (w - e) x, without rounding.
+ * The bound. A row has codes c and scales d (one for a block of 32), its weights are w = d c, the column is x. The
+ * lower bits contribute e = d (c - c'), c' with 4 for the lower bits. Let p = w x, p' = (w - e) x, without rounding.
  *   (1) p - p' = e x = the sum over parts of the columns e_i x_i <= the sum of |e_i| |x_i|      (Cauchy and Schwarz)
  *   (2) Integer sums of a block are exact, and below 2^24. The product of scales is rounded once, and each of B blocks
  *       adds with one rounding, so a computed p is off by at most (B + 1) u (1 + u)^B times the sum over blocks of
@@ -39983,21 +40269,21 @@ SPECDEC__FOR_SPEED
  * vanish (below 2^-149) cost less than 1e-30, which is added. Where |p'| or a bound may exceed 1e30, all is read.
  * ================================================================================================================== */
 
-/* Bytes of one of the planes of the output matrix, by its bytes of a block of 16 rows. */
-static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, int block)
+/* Returns the bytes of one plane of the output matrix. block: its bytes for a block of 32 columns and 16 rows. */
+static SPECDEC__UNUSED int64_t specdec__screen_plane_bytes(const specdec__context *c, int block)
 {
     return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
 }
 
-/* What the step under way makes of rows of logits. */
-SPECDEC__INLINE int specdec__screen_makes(const specdec__context *c)
+/* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
+SPECDEC__INLINE int specdec__screen_choice(const specdec__context *c)
 {
-    return c->screen.asked == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.asked;
+    return c->screen.needed == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.needed;
 }
 
-/* norms (row_count, parts) of the columns that the output matrix is multiplied with, a thread's share. Where bounds
-   could overflow they become no numbers, and so do the bounds. */
-static void specdec__screen_norms(const specdec__context *c, int thread)
+/* Computes a thread's share of c->screen.norms (row_count, parts): the norms of parts of the columns that the output
+   matrix is multiplied by. A norm becomes NaN where bounds could overflow, and so do the bounds. */
+static void specdec__screen_compute_norms(const specdec__context *c, int thread)
 {
     const specdec__columns *x = &c->columns;
     const specdec__matrix *output = c->output;
@@ -40015,7 +40301,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
             for (i = 0; i < 32; i++) {
                 const int value = x->codes[at * 32 + (size_t)i] + offset;
 
-                sums[output->bounds->part[b * 32 + i]] += value * value;
+                sums[output->bounds->part_of_column[b * 32 + i]] += value * value;
             }
             for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
                 squares[i] += (double)x->scale[at] * (double)x->scale[at] * (double)sums[i];
@@ -40023,7 +40309,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++) {
             const double norm = specdec__plane_root(squares[i]) * 1.0001;
 
-            most += norm * (double)output->bounds->most[i];
+            most += norm * (double)output->bounds->largest[i];
             norms[i] = norm < 1e30 ? (float)norm : specdec__float_from_bits(0x7fc00000u);
         }
         if (!(most < 1e30))
@@ -40031,9 +40317,9 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
     }
 }
 
-/* Products with the upper plane, sums (count, 16) of a tile, become bounds. */
-SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const specdec__matrix *matrix, int tile,
-                                           int column, int count, float *sums)
+/* Turns the products of a tile with the upper plane, sums (count, 16), into upper bounds of the logits. */
+SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, const specdec__matrix *matrix, int tile,
+                                                    int column, int count, float *sums)
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
 
@@ -40041,8 +40327,9 @@ SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const spec
                       c->screen.norms + column * SPECDEC__PLANE_PARTS);
 }
 
-/* The logits of items[count] of a row of the last step, which made bounds. */
-static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column, specdec_candidate *items, int count)
+/* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
+static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int column, specdec_candidate *items,
+                                                      int count)
 {
     const specdec__matrix *output = c->output;
     const unsigned char *rows[SPECDEC__ROWS];
@@ -40059,7 +40346,7 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];
     }
-    c->screen.read += (uint64_t)count;
+    c->screen.rows_read += (uint64_t)count;
     c->screen.saved -= (int64_t)count * (int64_t)output->row_bytes;
 }
 
@@ -40067,37 +40354,39 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
  * >>forward/multiply: matrices times the columns of a step, each tile of weights unpacked once.
  * ================================================================================================================== */
 
-/* A tile of 16 rows of a matrix. */
-typedef struct specdec__place {
-    const specdec__matrix *matrix;
-    int tile;
-} specdec__place;
+/* A tile of a matrix: rows [16 * tile, 16 * tile + 16). */
+typedef struct specdec__matrix_tile {
+    const specdec__matrix *matrix; /* the matrix that the tile belongs to */
+    int tile;                      /* number of the tile */
+} specdec__matrix_tile;
 
-SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *place)
+/* Returns the address of a tile: repacked, or as its rows lie in the file. */
+SPECDEC__INLINE const unsigned char *specdec__matrix_tile_address(const specdec__matrix_tile *place)
 {
     const specdec__matrix *matrix = place->matrix;
 
     return matrix->tiles ? matrix->tiles + (size_t)place->tile * specdec__matrix_tile_bytes(matrix)
-                         : specdec__matrix_at(matrix, place->tile);
+                         : specdec__matrix_tile_in_file(matrix, place->tile);
 }
 
-/* Are there 16 rows in every one of the places? */
-static int specdec__places_whole(const specdec__place *places, int count)
+/* Whether all of these tiles have 16 rows; the last tile of a matrix may have fewer. */
+static int specdec__tiles_have_16_rows(const specdec__matrix_tile *places, int count)
 {
     while (count && (places[count - 1].tile + 1) * SPECDEC__ROWS <= places[count - 1].matrix->rows)
         count--;
     return !count;
 }
 
-/* The same of places in a matrix that lies in planes: its upper plane or, unless bounds are wanted, both. */
-static void specdec__forward_planes(const specdec__context *c, const specdec__place *places, int place_count,
-                                    const specdec__place *next, int column, int count, specdec__scratch *scratch,
-                                    float *const *sums)
+/* Multiplies tiles of a matrix in planes by columns, as specdec__forward_multiply_tiles does: by the upper plane alone
+   where the step computes bounds, else by both planes. */
+static void specdec__forward_multiply_planes(const specdec__context *c, const specdec__matrix_tile *places,
+                                             int place_count, const specdec__matrix_tile *next, int column, int count,
+                                             specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
     const int all = matrix->columns / 32;
     const size_t bytes = (size_t)all * SPECDEC__PLANE_UPPER;
-    specdec__multiply_function *multiply = c->screen.bounds ? c->kernels->plane : c->kernels->planes;
+    specdec__multiply_function *multiply = c->screen.computed ? c->kernels->plane : c->kernels->planes;
     specdec__tiles tiles;
     int from, i;
 
@@ -40120,17 +40409,17 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
             unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL * SPECDEC__ROWS * 4);
 
             c->kernels->join(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
-                             !c->screen.bounds, tile);
+                             !c->screen.computed, tile);
             tiles.tile[i] = tiles.next[i] = tile;
         }
         specdec__kernels_multiply(c->kernels, &tiles, blocks, scratch->panel, &c->columns, from, column, count, sums);
     }
 }
 
-/* What specdec__forward_tiles does, without the scales of matrices. */
-static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
-                                      const specdec__place *next, int column, int count,
-                                      specdec__scratch *scratch, float *const *sums)
+/* Computes what specdec__forward_multiply_tiles computes, before the scales of matrices are applied. */
+static void specdec__forward_multiply_unscaled(const specdec__context *c, const specdec__matrix_tile *places,
+                                               int place_count, const specdec__matrix_tile *next, int column, int count,
+                                               specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
     const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
@@ -40138,14 +40427,14 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
     int from, i;
 
     if (matrix->bounds) {
-        specdec__forward_planes(c, places, place_count, next, column, count, scratch, sums);
+        specdec__forward_multiply_planes(c, places, place_count, next, column, count, scratch, sums);
         return;
     }
     tiles.type = matrix->type;
     tiles.tile[1] = NULL;
     for (i = 0; i < place_count; i++) {
-        tiles.tile[i] = specdec__place_bytes(&places[i]);
-        tiles.next[i] = specdec__place_bytes(&next[i]);
+        tiles.tile[i] = specdec__matrix_tile_address(&places[i]);
+        tiles.next[i] = specdec__matrix_tile_address(&next[i]);
     }
     if (matrix->tiles) {
         specdec__kernels_multiply(c->kernels, &tiles, matrix->columns / 32, scratch->panel, &c->columns, 0, column,
@@ -40153,7 +40442,7 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
         return;
     }
     if (c->columns.n == 1 && c->kernels->rows[matrix->type->number] && matrix->columns % 512 == 0 &&
-        specdec__places_whole(places, place_count)) {
+        specdec__tiles_have_16_rows(places, place_count)) {
         c->kernels->rows[matrix->type->number](&tiles, matrix->row_bytes, matrix->columns / 32, &c->columns,
                                                scratch->tile, sums);
         return;
@@ -40169,7 +40458,8 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
             unsigned char *tile = scratch->tile + (size_t)i * room;
 
             c->kernels->interleave(
-                own->type, specdec__place_bytes(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes,
+                own->type,
+                specdec__matrix_tile_address(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes,
                 own->row_bytes, rows, blocks, tile);
             tiles.tile[i] = tiles.next[i] = tile;
         }
@@ -40178,15 +40468,15 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
     }
 }
 
-/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
-   length. next: what this thread is going to multiply after them. */
-static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
-                                   const specdec__place *next, int column, int count,
-                                   specdec__scratch *scratch, float *const *sums)
+/* Computes sums[i] (count, 16): tile places[i] times columns [column, column + count) of c->columns. The matrices of
+   the tiles have the same type and columns. next: the tiles that this thread multiplies next, to be prefetched. */
+static void specdec__forward_multiply_tiles(const specdec__context *c, const specdec__matrix_tile *places,
+                                            int place_count, const specdec__matrix_tile *next, int column, int count,
+                                            specdec__scratch *scratch, float *const *sums)
 {
     int i;
 
-    specdec__forward_products(c, places, place_count, next, column, count, scratch, sums);
+    specdec__forward_multiply_unscaled(c, places, place_count, next, column, count, scratch, sums);
     for (i = 0; i < place_count; i++) {
         const specdec__matrix *matrix = places[i].matrix;
         const int at = matrix->scale_tiles ? places[i].tile / matrix->scale_tiles : 0;
@@ -40197,23 +40487,23 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
 }
 
 SPECDEC__FOR_SIZE
-/* Slices of a matrix that are read to time it, one a thread: slices have `pairs` pairs of tiles, and the first one is
-   number index * threads. */
+/* Slices of a matrix that are multiplied to measure the time of a step, one for each thread. A slice is `pairs` pairs
+   of tiles; the first thread's slice has the number index * threads. */
 typedef struct specdec__slices {
-    specdec__context *context;
-    const specdec__matrix *matrix;
-    int index, pairs;
+    specdec__context *context;     /* whose pool and scratch are used */
+    const specdec__matrix *matrix; /* the matrix to be timed */
+    int number, pairs;             /* number of this measurement; pairs of tiles in a slice */
 } specdec__slices;
 
-/* Multiplies a thread's slice by column 0, whatever that holds, and forgets the sums: weights are read as in a step of
-   one token. */
-static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
+/* Multiplies a thread's slice by column 0, whatever it holds, and discards the sums: the weights are read as in a step
+   of one token. */
+static SPECDEC__UNUSED void specdec__forward_multiply_slice(void *argument, int thread)
 {
     const specdec__slices *slices = (const specdec__slices *)argument;
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
-    int k = slices->index * specdec__pool_active(c->pool) + thread, end, i;
-    specdec__place places[4]; /* a pair and the next one */
+    int k = slices->number * specdec__pool_active(c->pool) + thread, end, i;
+    specdec__matrix_tile places[4]; /* a pair and the next one */
     float *sums[2];
 
     for (i = 0; i < 4; i++)
@@ -40224,25 +40514,27 @@ static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
     for (end = k + pairs; k < all && k < end; k++) {
         for (i = 0; i < 4; i++)
             places[i].tile = 2 * k + i;
-        specdec__forward_tiles(c, places, 2, places + 2, 0, 1, &c->scratch[thread], sums);
+        specdec__forward_multiply_tiles(c, places, 2, places + 2, 0, 1, &c->scratch[thread], sums);
     }
 }
 SPECDEC__FOR_SPEED
 
-/* Where the rows of a matrix go: out (n, stride) = sums + bias. */
-typedef struct specdec__output {
-    const specdec__matrix *matrix;
-    const float *bias;
-    float *out;
-    size_t stride;
-} specdec__output;
+/* A matrix to be multiplied, and where its product goes: out (n, stride) = matrix times columns + bias. */
+typedef struct specdec__matrix_product {
+    const specdec__matrix *matrix; /* the matrix to multiply by */
+    const float *bias;             /* (rows); NULL: none */
+    float *rows_out;               /* (n, stride) the product */
+    size_t stride;                 /* floats between rows of the product */
+} specdec__matrix_product;
 
-static void specdec__forward_put(const specdec__context *c, const specdec__output *t, int tile, int column, int count,
-                                 const float *sums)
+/* Writes the sums (count, 16) of a tile, plus the bias, to the rows of its target for columns [column, column + count).
+   */
+static void specdec__forward_store_tile(const specdec__context *c, const specdec__matrix_product *t, int tile,
+                                        int column, int count, const float *sums)
 {
     int rows = t->matrix->rows - tile * SPECDEC__ROWS, i;
     const float *bias = t->bias ? t->bias + tile * SPECDEC__ROWS : NULL;
-    float *out = t->out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
+    float *out = t->rows_out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
 
     if (rows >= SPECDEC__ROWS) {
         c->kernels->put(sums, count, bias, out, t->stride);
@@ -40254,8 +40546,10 @@ static void specdec__forward_put(const specdec__context *c, const specdec__outpu
     }
 }
 
-/* Whose tile is item i when the tiles of several matrices are counted through? places (2): it and the one after it. */
-static const specdec__output *specdec__forward_place(const specdec__output *targets, int i, specdec__place *places)
+/* Finds tile i of several matrices whose tiles are numbered one matrix behind the other: places[0] becomes this tile,
+   places[1] the next one of the same matrix. Returns the target of the matrix. */
+static const specdec__matrix_product *specdec__forward_find_tile(const specdec__matrix_product *targets, int i,
+                                                                 specdec__matrix_tile *places)
 {
     for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
         i -= specdec__matrix_tiles(targets->matrix);
@@ -40265,8 +40559,9 @@ static const specdec__output *specdec__forward_place(const specdec__output *targ
     return targets;
 }
 
-/* Several matrices over the same columns, their tiles shared out among the threads, two at a time. */
-static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__output *targets, int count)
+/* Multiplies several matrices by c->columns. Threads claim tiles, two at a time. */
+static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__matrix_product *targets,
+                                      int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
     float *sums[2];
@@ -40278,116 +40573,119 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
     for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
-        specdec__place places[2], next[2];
+        specdec__matrix_tile places[2], next[2];
         const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS; /* divisions are slow */
         const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
-        const specdec__output *t = specdec__forward_place(targets, walk.at - pass * tiles, places);
+        const specdec__matrix_product *t = specdec__forward_find_tile(targets, walk.at - pass * tiles, places);
         int after;
 
         pair = places[1].tile < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
         after = specdec__walk_next(&walk, pair);
-        specdec__forward_place(targets, passes > 1 ? after % tiles : after, next);
-        specdec__forward_tiles(c, places, pair, next, column, columns, scratch, sums);
-        for (i = 0; i < pair && c->screen.bounds && t->matrix == c->output; i++)
-            specdec__screen_widen(c, t->matrix, places[i].tile, column, columns, sums[i]);
+        specdec__forward_find_tile(targets, passes > 1 ? after % tiles : after, next);
+        specdec__forward_multiply_tiles(c, places, pair, next, column, columns, scratch, sums);
+        for (i = 0; i < pair && c->screen.computed && t->matrix == c->output; i++)
+            specdec__screen_compute_bounds(c, t->matrix, places[i].tile, column, columns, sums[i]);
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, t, places[i].tile, column, columns, sums[i]);
+            specdec__forward_store_tile(c, t, places[i].tile, column, columns, sums[i]);
     }
 }
 
 /* =====================================================================================================================
- * >>forward/rows: norms, residuals and quantising of activations, by ranges of columns.
+ * >>forward/rows: norms, residual additions, quantisation of activations, and checks that values are finite; threads
+ *     share rows or ranges of columns.
  * ================================================================================================================== */
 
-/* Notes that a row has a value that is no number, or one that the cache cannot hold. Threads that note the same row do
-   so for the same half of a layer. */
-static SPECDEC__NOINLINE void specdec__forward_note(specdec__context *c, int thread, int row, int oversized)
+/* Records in c->first_unsound that a row has a value that is not finite or, with `oversized`, one that the cache cannot
+   hold. Threads that record the same row do so for the same half of a layer. */
+static SPECDEC__NOINLINE void specdec__forward_record_unsound(specdec__context *c, int thread, int row, int oversized)
 {
-    const int half = c->scratch[thread].half + 2;
+    const int half = c->scratch[thread].current_half + 2;
 
-    if (!SPECDEC__LOAD(&c->wrong[row]))
-        SPECDEC__STORE(&c->wrong[row], oversized ? -half : half);
-    SPECDEC__STORE(&c->unsound, 1);
+    if (!SPECDEC__LOAD(&c->first_unsound[row]))
+        SPECDEC__STORE(&c->first_unsound[row], oversized ? -half : half);
+    SPECDEC__STORE(&c->any_unsound, 1);
 }
 
-/* Notes a row some values of which are no numbers, times `factor`. */
-SPECDEC__INLINE void specdec__forward_check(specdec__context *c, int thread, int row, const float *x, int count,
-                                            float factor)
+/* Records a row of the step if one of the values x (count), times `factor`, is not finite. */
+SPECDEC__INLINE void specdec__forward_check_row(specdec__context *c, int thread, int row, const float *x, int count,
+                                                float factor)
 {
-    if (c->checks && !c->kernels->sound(x, factor, count))
-        specdec__forward_note(c, thread, row, 0);
+    if (c->checks_values && !c->kernels->sound(x, factor, count))
+        specdec__forward_record_unsound(c, thread, row, 0);
 }
 
-#define SPECDEC__ALL_SOUND (1 << 30) /* more than any half */
+#define SPECDEC__NO_HALF (1 << 30)   /* stands for "no half had a wrong value": above the number of any half */
 
 SPECDEC__FOR_SIZE
-/* Says where values of rows [row, end) of the last step first were no numbers, or did not fit the cache. */
-static specdec_result specdec__forward_sound(const specdec__context *c, int row, int end, specdec_error *error)
+/* Checks rows [row, end) of the last step: OK if all values were finite and fit the cache; else the error names the
+   first layer and half where they were not. Errors: UNSUPPORTED (too large for the cache), FORMAT (not finite). */
+static specdec_result specdec__forward_check_step(const specdec__context *c, int row, int end, specdec_error *error)
 {
     const specdec__model *m = c->model;
-    int half = SPECDEC__ALL_SOUND, oversized = 0;
+    int half = SPECDEC__NO_HALF, oversized = 0;
 
-    for (; c->unsound && row < end; row++) {
-        const int own = (c->wrong[row] < 0 ? -c->wrong[row] : c->wrong[row]) - 2;
+    for (; c->any_unsound && row < end; row++) {
+        const int own = (c->first_unsound[row] < 0 ? -c->first_unsound[row] : c->first_unsound[row]) - 2;
 
         if (own > -2 && own < half) {
             half = own;
-            oversized = c->wrong[row] < 0;
+            oversized = c->first_unsound[row] < 0;
         }
     }
-    if (half == SPECDEC__ALL_SOUND)
+    if (half == SPECDEC__NO_HALF)
         return SPECDEC_OK;
     if (oversized)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "keys or values of layer %d are too large for a cache in %s: config.kv = \"f32\" has room",
-                             m->first + half / 2, specdec__kv_types[c->kv.type].name);
+                             m->first_layer + half / 2, specdec__kv_types[c->kv.type].name);
     if (half < 0 || half >= 2 * m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s are no numbers: the model is broken",
                              half < 0 ? "embeddings" : "logits");
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "values are no numbers from layer %d on, %s: the model is broken",
-                         m->first + half / 2, half % 2 ? "its feed-forward network" : "its attention");
+                         m->first_layer + half / 2, half % 2 ? "its feed-forward network" : "its attention");
 }
 SPECDEC__FOR_SPEED
 
-/* A thread's part of n rows of floats: whole rows, or blocks of 32 of each if they are few. */
-typedef struct specdec__part {
-    int first, last; /* rows */
-    int from, to;    /* blocks of each */
-} specdec__part;
+/* A thread's part of a matrix of n rows: whole rows if there are many, else some blocks of 32 columns of every row. */
+typedef struct specdec__row_part {
+    int first_row, end_row;     /* rows [first, last) */
+    int first_block, end_block; /* blocks of 32 columns [from, to) */
+} specdec__row_part;
 
-static specdec__part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
+/* Returns a thread's part of n rows, `stride` floats apart. */
+static specdec__row_part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
 {
-    const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32,
+    const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__ROW_PADDING) / 32,
               whole = n >= 16 * threads;
-    specdec__part part;
+    specdec__row_part part;
 
-    part.first = whole ? n * thread / threads : 0;
-    part.last = whole ? n * (thread + 1) / threads : n;
-    part.from = whole ? 0 : blocks * thread / threads;
-    part.to = whole ? blocks : blocks * (thread + 1) / threads;
+    part.first_row = whole ? n * thread / threads : 0;
+    part.end_row = whole ? n * (thread + 1) / threads : n;
+    part.first_block = whole ? 0 : blocks * thread / threads;
+    part.end_block = whole ? blocks : blocks * (thread + 1) / threads;
     return part;
 }
 
-/* What the next matrices read: rows of values (n, stride), which are made first from something else if `from` or `up`
-   is set. */
-typedef struct specdec__input {
-    float *values;
-    int n, stride;
-    const float *from; /* values = row rows[i] (or i) of these, */
-    const float *norm; /* or its norm with this weight */
-    const int *rows;   /* whose a row of values is; NULL: row i is that of row i */
+/* Rows that the next matrices read, and how they are computed before they are quantised. */
+typedef struct specdec__matrix_input {
+    float *values;     /* (n, stride) the input of the matrices */
+    int n, stride;     /* rows, and floats between them */
+    const float *source; /* NULL, or: values = row source_rows[i] of `source`, */
+    const float *norm; /* or its norm with these weights (NULL: no norm) */
+    const int *source_rows; /* (n) row of the step that each row of values belongs to; NULL: row i */
     const float *up;   /* (n, up_stride): values = activation(values) * up */
-    int up_stride;
-    int alone;         /* values = activation(values) * values, or, with `shape`, the activation of that shape */
-    const float *shape;
-} specdec__input;
+    int up_stride;     /* floats between rows of `up` */
+    int ungated;       /* 1: values = activation(values) * values, or with `xielu` that of these parameters: networks
+                          without `up` */
+    const float *xielu; /* (4) parameters of xIELU; NULL: another activation */
+} specdec__matrix_input;
 
-/* Quantises an input into c->columns. */
-static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__input *in)
+/* Computes a thread's part of an input's values and quantises it into c->columns. */
+static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__matrix_input *in)
 {
     const specdec__model *m = c->model;
-    const specdec__part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
-    const int at = part.from * 32, width = in->stride - SPECDEC__APART;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
+    const int at = part.first_block * 32, width = in->stride - SPECDEC__ROW_PADDING;
     specdec__columns columns; /* a copy but for what thread 0 is going to write */
     int i;
 
@@ -40400,22 +40698,24 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     columns.n = in->n;
     columns.stride = in->stride;
     columns.values = in->values;
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         float *row = in->values + (size_t)i * (size_t)in->stride;
-        const float *from = in->from ? in->from + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride : NULL;
+        const int source_row = in->source_rows ? in->source_rows[i] : i;
+        const float *from = in->source ? in->source + (size_t)source_row * (size_t)in->stride : NULL;
 
         if (from && in->norm)
-            specdec__forward_norm(c)(from, in->norm, m->epsilon, width, at, part.to * 32, row);
+            specdec__forward_norm_function(c)(from, in->norm, m->epsilon, width, at, part.end_block * 32, row);
         else if (from)
-            memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
-        if (in->up || in->alone)
+            memcpy(row + at, from + at, (size_t)(part.end_block * 32 - at) * sizeof *row);
+        if (in->up || in->ungated)
             c->kernels->activate[m->trait[SPECDEC__ACTIVATION]](
                 row + at, in->up      ? in->up + (size_t)i * (size_t)in->up_stride + at
-                          : in->shape ? in->shape
-                                      : row + at, part.to * 32 - at);
-        if (in->up || in->alone) /* the others were checked where they come from */
-            specdec__forward_check(c, thread, in->rows ? in->rows[i] : i, row + at, part.to * 32 - at, 1);
-        c->kernels->quantise(row, part.from, part.to, i, &columns);
+                          : in->xielu ? in->xielu
+                                      : row + at, part.end_block * 32 - at);
+        if (in->up || in->ungated) /* the others were checked where they come from */
+            specdec__forward_check_row(c, thread, in->source_rows ? in->source_rows[i] : i, row + at,
+                                       part.end_block * 32 - at, 1);
+        c->kernels->quantise(row, part.first_block, part.end_block, i, &columns);
     }
     if (thread == 0) {
         c->columns.n = in->n;
@@ -40424,60 +40724,65 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     }
 }
 
-/* Rows of `to` become those of `from`, plus scale * y, or plus scale times the norm of y; h is free for that. */
-static void specdec__forward_add(specdec__context *c, int thread, const float *norm, const float *from, float *to)
+/* Computes a thread's part of to (n, e) = from + residual scale * y, where y is c->y or, with `norm`, its norm with
+   these weights; c->h is overwritten then. */
+static void specdec__forward_add_residual(specdec__context *c, int thread, const float *norm, const float *from,
+                                          float *to)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int at = part.from * 32, count = part.to * 32 - at;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         float *y = c->y + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)c->e;
         float *x = to + (size_t)i * (size_t)c->e + at;
 
         if (norm)
-            specdec__forward_norm(c)(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+            specdec__forward_norm_function(c)(y, norm, c->model->epsilon, c->e - SPECDEC__ROW_PADDING, at,
+                                              part.end_block * 32, h);
         if (from != to)
             memcpy(x, from + (size_t)i * (size_t)c->e + at, (size_t)count * sizeof *x);
         c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
-        specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
+        specdec__forward_check_row(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
     }
 }
 
-/* A thread's part of x times a factor. */
-static void specdec__forward_scale(specdec__context *c, int thread, float factor)
+/* Multiplies a thread's part of c->x by a factor. */
+static void specdec__forward_scale_x(specdec__context *c, int thread, float factor)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
-    for (i = part.first; i < part.last; i++)
-        c->kernels->scale(c->x + (size_t)i * (size_t)c->e + part.from * 32, factor, (part.to - part.from) * 32);
+    for (i = part.first_row; i < part.end_row; i++)
+        c->kernels->scale(c->x + (size_t)i * (size_t)c->e + part.first_block * 32, factor,
+                          (part.end_block - part.first_block) * 32);
 }
 
-/* x grows by y, or its norm: what the attention of a layer gives, or, with `last`, its feed-forward network. Where both
-   read the same x, attention leaves it as it is. */
-static void specdec__forward_grow(specdec__context *c, int thread, const float *norm, int last)
+/* Adds c->y or its norm, the output of a half of a layer, to the residual stream c->x. last: 0: the half is attention,
+   1: the feed-forward network. Where both halves read the same x (c->x_plus_attention), the sum of the first half goes
+   to c->x_plus_attention, and that of the second to c->x. */
+static void specdec__forward_add_half(specdec__context *c, int thread, const float *norm, int last)
 {
-    float *other = c->beside ? c->beside : c->x;
+    float *other = c->x_plus_attention ? c->x_plus_attention : c->x;
 
-    specdec__forward_add(c, thread, norm, last ? other : c->x, last ? c->x : other);
+    specdec__forward_add_residual(c, thread, norm, last ? other : c->x, last ? c->x : other);
 }
 
-/* Notes the rows of logits [at, at + count) that are no numbers. */
+/* Records the rows that have a logit in [at, at + count) of c->logits which is not finite. */
 static void specdec__forward_check_logits(specdec__context *c, int thread, size_t at, int count)
 {
     const float *logits = c->logits + at;
     int i;
 
-    if (!c->checks || c->kernels->sound(logits, 1, count))
+    if (!c->checks_values || c->kernels->sound(logits, 1, count))
         return;
     for (i = 0; i < count; i++)
         if (!(logits[i] - logits[i] == 0))
-            specdec__forward_note(c, thread, c->rows[(at + (size_t)i) / (size_t)c->output->rows], 0);
+            specdec__forward_record_unsound(c, thread, c->rows[(at + (size_t)i) / (size_t)c->output->rows], 0);
 }
 
-/* Checks, scales and caps a thread's part of the logits, 16 at a time: there is room behind the last. */
-static void specdec__forward_finish(specdec__context *c, int thread)
+/* Checks, scales and caps a thread's part of the logits, 16 at a time; there is memory for 15 behind the last. */
+static void specdec__forward_finish_logits(specdec__context *c, int thread)
 {
     const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const size_t all = (size_t)c->row_count * (size_t)c->output->rows;
@@ -40499,17 +40804,18 @@ static void specdec__forward_finish(specdec__context *c, int thread)
 }
 
 /* =====================================================================================================================
- * >>forward/latent: latent attention (MLA, DeepSeek-AI 2024, arXiv 2405.04434): all heads share one key, which is what
- *     rotates of it and, behind that, a latent row; the latent row is the value, too.
+ * >>forward/latent: latent attention (MLA, DeepSeek-AI 2024, arXiv 2405.04434): all heads share one key, which is a
+ *     part that RoPE rotates and, behind it, a latent row; the latent row is also the value.
  *
- * With attn_k_b[h] (latent, still) and attn_v_b[h] (value, latent) of head h, the score of a query with a key is
+ * A query has a part that RoPE rotates and a part that it does not, the still part. With attn_k_b[h] (latent, still)
+ * and attn_v_b[h] (value, latent) of head h, the score of a query with a key is
  *     rotated query . rotated key + still query . attn_k_b[h]^T latent
- * and what the head gives is attn_v_b[h] (sum of weights times latent). So attn_k_b is applied to queries, attn_v_b to
- * sums, and the cache holds latent rows alone. Both products have a column for each head and node.
+ * and the output of the head is attn_v_b[h] (sum of weights times latent). So attn_k_b is applied to queries and
+ * attn_v_b to sums, and the cache holds latent rows alone. Both products have a column for each head and node.
  * ================================================================================================================== */
 
-/* out (n, stride), in each row a part of `size` for each head = the head's matrix times its columns, which are columns
-   [head * n, head * n + n) of c->columns. */
+/* Multiplies the columns of each head by the matrix of that head: out (n, stride) has `size` values for each head in a
+   row. Columns [head * n, head * n + n) of c->columns belong to a head. */
 static void specdec__forward_multiply_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
                                             float *out, int size, int stride)
 {
@@ -40517,8 +40823,8 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     const int heads = layer->shape.heads, own = specdec__matrix_tiles(w) / heads, tiles = own * heads;
     const int passes = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     specdec__scratch *scratch = &c->scratch[thread];
-    specdec__output t = {w, NULL, NULL, (size_t)stride};
-    specdec__place places[2], next[2];
+    specdec__matrix_product t = {w, NULL, NULL, (size_t)stride};
+    specdec__matrix_tile places[2], next[2];
     specdec__walk walk;
     float *sums[2];
     int i, pair;
@@ -40536,18 +40842,19 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
         places[1].tile = tile + 1;
         next[0].tile = specdec__walk_next(&walk, pair) % tiles;
         next[1].tile = specdec__min_int(next[0].tile + 1, tiles - 1);
-        specdec__forward_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
-        t.out = out + (size_t)head * (size_t)size;
+        specdec__forward_multiply_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
+        t.rows_out = out + (size_t)head * (size_t)size;
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, &t, places[i].tile % own, column, columns, sums[i]);
+            specdec__forward_store_tile(c, &t, places[i].tile % own, column, columns, sums[i]);
     }
 }
 
-/* Columns of heads in c->latent, of so many values, times the matrix of each head. Returns 1 when cancelled. */
-static int specdec__forward_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix, float *out,
-                                  int size, int stride)
+/* Quantises c->latent_columns, a column for each head and node, and multiplies them as specdec__forward_multiply_heads
+   does. Returns 1 when cancelled. */
+static int specdec__forward_project_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
+                                          float *out, int size, int stride)
 {
-    specdec__input in;
+    specdec__matrix_input in;
 
     memset(&in, 0, sizeof in);
     in.values = c->latent_columns;
@@ -40560,8 +40867,9 @@ static int specdec__forward_heads(specdec__context *c, int thread, const specdec
     return specdec__pool_barrier(c->pool);
 }
 
-/* c->absorbed = attn_k_b of each head times what stays still of its query. Returns 1 when cancelled. */
-static int specdec__forward_absorb(specdec__context *c, int thread, const specdec__layer *layer)
+/* Computes c->absorbed (n, heads * rank): attn_k_b of each head times the still part of its query. Returns 1 when
+   cancelled. */
+static int specdec__forward_absorb_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const int heads = layer->shape.heads, still = latent->key_dim - layer->shape.rope_dim;
@@ -40574,13 +40882,14 @@ static int specdec__forward_absorb(specdec__context *c, int thread, const specde
                    c->queries + (size_t)i * stride + (size_t)(head * latent->key_dim), (size_t)still * sizeof(float));
     if (specdec__pool_barrier(c->pool))
         return 1;
-    return specdec__forward_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
-                                  specdec__forward_stride(heads * latent->rank));
+    return specdec__forward_project_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
+                                          specdec__forward_stride(heads * latent->rank));
 }
 
-/* The rows of a node that a query of a head, or, with head -1, its key, is made of: what rotates, then the rest. */
-static void specdec__forward_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
-                                        float *out)
+/* Writes a query of a head to out, or with head -1 the key, for one row of the step: the part that RoPE rotates, then
+   the latent part (rank). */
+static void specdec__forward_join_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
+                                             float *out)
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const int rank = latent->rank, turns = l->shape.rope_dim, heads = l->shape.heads;
@@ -40597,19 +40906,19 @@ static void specdec__forward_latent_row(const specdec__context *c, const specdec
 }
 
 /* =====================================================================================================================
- * >>forward/streams: several residual streams (AltUp), and gates of which few count (Gemma 3n): see specdec__streams.
+ * >>forward/streams: several residual streams (AltUp), LAuReL, and sparse gates, all of Gemma 3n: see specdec__streams.
  * ================================================================================================================== */
 
-/* Row i of stream s. */
-static float *specdec__forward_stream(const specdec__context *c, int s, int i)
+/* Returns row i of residual stream s; stream 0 is c->x. */
+static float *specdec__forward_stream_row(const specdec__context *c, int s, int i)
 {
-    float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->most * (size_t)c->e : c->x;
+    float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->max_nodes * (size_t)c->e : c->x;
 
     return stream + (size_t)i * (size_t)c->e;
 }
 
-/* The sums of x (n, a multiple of 16), and of its squares, which are exact in double: 8 strided sums of each. */
-static void specdec__forward_moments(const float *x, int n, double *sum, double *squares)
+/* Computes the sum of x (n, a multiple of 16) and the sum of its squares, in double. Canonical: 8 strided sums each. */
+static void specdec__forward_sum_squares(const float *x, int n, double *sum, double *squares)
 {
     double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0}, of_squares[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     int i, k;
@@ -40627,15 +40936,15 @@ static void specdec__forward_moments(const float *x, int n, double *sum, double 
     }
 }
 
-/* Gives row i of a stream the length of another one, which has this sum of squares. */
-static void specdec__forward_lengthen(const specdec__context *c, int s, int i, double squares)
+/* Scales row i of stream s so that its sum of squares becomes `squares`. */
+static void specdec__forward_scale_stream(const specdec__context *c, int s, int i, double squares)
 {
     const int width = c->model->embedding;
     double sum, own;
-    float *row = specdec__forward_stream(c, s, i);
+    float *row = specdec__forward_stream_row(c, s, i);
 
-    specdec__forward_moments(row, width, &sum, &own);
-    own = own > 1e-5 * width ? own : 1e-5 * width; /* as its authors have it */
+    specdec__forward_sum_squares(row, width, &sum, &own);
+    own = own > 1e-5 * width ? own : 1e-5 * width; /* a lower limit, as in the authors' code */
     if (squares > 0)
         c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
                                        specdec__inverse_root(own)), width);
@@ -40643,28 +40952,31 @@ static void specdec__forward_lengthen(const specdec__context *c, int s, int i, d
         memset(row, 0, (size_t)width * sizeof *row);
 }
 
-/* A thread's rows of all streams but x become as long as x; then, with `end`, x the mean of all. */
-static void specdec__forward_even(specdec__context *c, int thread, int end)
+/* Scales a thread's rows of all streams but x so that each row is as long as that of x; then, with `end`, x becomes the
+   mean of all streams. */
+static void specdec__forward_equalise_streams(specdec__context *c, int thread, int end)
 {
     const int count = c->model->streams.count;
     double sum, squares;
     int i, s;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        float *x = specdec__forward_stream(c, 0, i);
+        float *x = specdec__forward_stream_row(c, 0, i);
 
-        specdec__forward_moments(x, c->model->embedding, &sum, &squares);
+        specdec__forward_sum_squares(x, c->model->embedding, &sum, &squares);
         for (s = 1; s < count; s++)
-            specdec__forward_lengthen(c, s, i, squares);
+            specdec__forward_scale_stream(c, s, i, squares);
         for (s = 1; end && s < count; s++)
-            c->kernels->add_scaled(x, 1, specdec__forward_stream(c, s, i), c->model->embedding);
+            c->kernels->add_scaled(x, 1, specdec__forward_stream_row(c, s, i), c->model->embedding);
         if (end)
             c->kernels->scale(x, 1 / (float)count, c->model->embedding);
     }
 }
 
-/* out (rows) = weights (rows, count) * tanh(what the router of streams says of row i / embedding). */
-static void specdec__forward_coefficients(const specdec__context *c, int i, const float *weights, int rows, float *out)
+/* Computes the coefficients of row i: out (rows) = weights (rows, streams) * tanh(output of the streams' router /
+   embedding). */
+static void specdec__forward_stream_coefficients(const specdec__context *c, int i, const float *weights, int rows,
+                                                 float *out)
 {
     const int count = c->model->streams.count;
     float modes[16] = {0};
@@ -40678,82 +40990,84 @@ static void specdec__forward_coefficients(const specdec__context *c, int i, cons
             out[r] = specdec__fma(weights[r * count + k], modes[k], out[r]);
 }
 
-#define SPECDEC__STREAM_PIECE 64 /* columns of streams that are worked on at a time */
+#define SPECDEC__STREAM_PIECE 64 /* columns of all streams that are updated at a time */
 
-/* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
-static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
+/* Computes a layer's prediction of all streams, a thread's part: to each stream a weighted sum of all streams is added.
+   Also copies the new x to c->predicted. */
+static void specdec__forward_predict_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int count = c->model->streams.count, to = part.to * 32;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.end_block * 32;
     float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
     int i, at, s, k, n;
 
-    for (i = part.first; i < part.last; i++) {
-        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__PREDICTIONS], count * count, weight);
-        for (at = part.from * 32; at < to; at += n) {
+    for (i = part.first_row; i < part.end_row; i++) {
+        specdec__forward_stream_coefficients(c, i, layer->vector[SPECDEC__PREDICTIONS], count * count, weight);
+        for (at = part.first_block * 32; at < to; at += n) {
             n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
             for (s = 0; s < count; s++)
-                memcpy(old[s], specdec__forward_stream(c, s, i) + at, (size_t)n * sizeof(float));
+                memcpy(old[s], specdec__forward_stream_row(c, s, i) + at, (size_t)n * sizeof(float));
             for (s = 0; s < count; s++)
                 for (k = 0; k < count; k++)
-                    c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, weight[s * count + k], old[k], n);
-            memcpy(c->predicted + (size_t)i * (size_t)c->e + at, specdec__forward_stream(c, 0, i) + at,
+                    c->kernels->add_scaled(specdec__forward_stream_row(c, s, i) + at, weight[s * count + k], old[k], n);
+            memcpy(c->predicted + (size_t)i * (size_t)c->e + at, specdec__forward_stream_row(c, 0, i) + at,
                    (size_t)n * sizeof(float));
         }
     }
 }
 
-/* A thread's part of all streams: each becomes what was predicted of it, plus a share of what x has grown by since.
-   Then h = x times a weight, which is what goes with the layer's inputs. */
-static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
+/* Corrects all streams behind a layer, a thread's part: each becomes its prediction plus a coefficient times the
+   difference of x and its prediction. Then h = x times the weights altup_correct_scale, which the layer's own
+   embeddings are gated by. */
+static void specdec__forward_correct_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int count = c->model->streams.count, to = part.to * 32;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.end_block * 32;
     float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
     int i, at, s, n;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         const float *predicted = c->predicted + (size_t)i * (size_t)c->e;
-        const float *x = specdec__forward_stream(c, 0, i) + part.from * 32;
+        const float *x = specdec__forward_stream_row(c, 0, i) + part.first_block * 32;
 
-        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__CORRECTIONS], count, weight);
-        for (at = part.from * 32; at < to; at += n) {
+        specdec__forward_stream_coefficients(c, i, layer->vector[SPECDEC__CORRECTIONS], count, weight);
+        for (at = part.first_block * 32; at < to; at += n) {
             n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
-            memcpy(grown, specdec__forward_stream(c, 0, i) + at, (size_t)n * sizeof *grown);
+            memcpy(grown, specdec__forward_stream_row(c, 0, i) + at, (size_t)n * sizeof *grown);
             c->kernels->add_scaled(grown, -1, predicted + at, n);
-            memcpy(specdec__forward_stream(c, 0, i) + at, predicted + at, (size_t)n * sizeof *grown);
+            memcpy(specdec__forward_stream_row(c, 0, i) + at, predicted + at, (size_t)n * sizeof *grown);
             for (s = 0; s < count; s++)
-                c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, 1 + weight[s], grown, n);
+                c->kernels->add_scaled(specdec__forward_stream_row(c, s, i) + at, 1 + weight[s], grown, n);
         }
-        c->kernels->convolve(&x, layer->vector[SPECDEC__INPUT_SCALE] + part.from * 32, 0, 1, NULL, 0,
-                             to - part.from * 32, c->h + (size_t)i * (size_t)c->e + part.from * 32);
+        c->kernels->convolve(&x, layer->vector[SPECDEC__INPUT_SCALE] + part.first_block * 32, 0, 1, NULL, 0,
+                             to - part.first_block * 32, c->h + (size_t)i * (size_t)c->e + part.first_block * 32);
     }
 }
 
-/* A thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
+/* Computes a thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int at = part.from * 32, count = part.to * 32 - at;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         const size_t row = (size_t)i * (size_t)c->e;
         float *x = c->x + row + at, *h = c->h + row;
 
         c->kernels->add_scaled(x, 1, h + at, count);
-        specdec__forward_norm(c)(c->y + row, layer->vector[SPECDEC__LAUREL_NORM], c->model->epsilon,
-                                 c->e - SPECDEC__APART, at, part.to * 32, h);
+        specdec__forward_norm_function(c)(c->y + row, layer->vector[SPECDEC__LAUREL_NORM], c->model->epsilon,
+                                          c->e - SPECDEC__ROW_PADDING, at, part.end_block * 32, h);
         c->kernels->add_scaled(x, 1, h + at, count);
         c->kernels->scale(x, 0.707106769f, count);
-        specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
+        specdec__forward_check_row(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
     }
 }
 
-/* A thread's rows of gates (n, stride), of so many values: each becomes what it exceeds their mean + sparsity times
-   their standard deviation by, or 0. */
-static void specdec__forward_sparsify(const specdec__context *c, int thread, float sparsity, float *gates, int width,
-                                      int stride)
+/* Makes a thread's rows of gates (n, stride) sparse: each of their `width` values becomes its excess over mean +
+   sparsity * standard deviation of the row, or 0 if it is smaller. */
+static void specdec__forward_sparsify_gates(const specdec__context *c, int thread, float sparsity, float *gates,
+                                            int width, int stride)
 {
     double sum, squares, variance;
     float least;
@@ -40762,7 +41076,7 @@ static void specdec__forward_sparsify(const specdec__context *c, int thread, flo
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         float *row = gates + (size_t)i * (size_t)stride;
 
-        specdec__forward_moments(row, width, &sum, &squares);
+        specdec__forward_sum_squares(row, width, &sum, &squares);
         sum /= width;
         variance = squares / width - specdec__product(sum, sum);
         variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_root(variance)) : 0;
@@ -40773,14 +41087,16 @@ static void specdec__forward_sparsify(const specdec__context *c, int thread, flo
 }
 
 /* =====================================================================================================================
- * >>forward/attention: attention over views and ancestors in a tree, in blocks of 64 keys.
+ * >>forward/attention: attention of nodes to the keys of their view and of their ancestors in the tree, in blocks of 64
+ *     keys with one running maximum (online softmax).
  * ================================================================================================================== */
 
-/* cosine and sine (dim) of a row's position, laid out so that x * cosine + partner * sine rotates. */
-static void specdec__forward_angles(specdec__context *c, int rope, int row)
+/* Computes RoPE's cosine and sine (dim) for the position of a row, laid out so that x * cosine + partner * sine is the
+   rotated x. rope: SPECDEC__ROPE or SPECDEC__ROPE_ALTERNATE. */
+static void specdec__forward_compute_angles(specdec__context *c, int rope, int row)
 {
     const specdec__model *m = c->model;
-    const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
+    const size_t at = ((size_t)rope * (size_t)c->max_nodes + (size_t)row) * (size_t)c->kv.dim;
     const float scale = m->rope_scale[rope];
     float *cosine = c->cosine + at, *sine = c->sine + at;
     int half = m->rope_dim[rope] / 2, i;
@@ -40800,21 +41116,22 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
     }
 }
 
-/* One head of one row of the projection: optional norm, before or behind the rotation; out is padded with zeros as keys
-   are. */
-static void specdec__forward_head(const specdec__context *c, const specdec__layer *l, int row, const float *from,
-                                  const float *norm, float *partner, float *out)
+/* Applies RoPE and the optional norm of queries or keys to one head of one row: out (dim), padded with zeros as the
+   cache pads keys. norm: weights; NULL: none. partner (dim): a buffer. The norm comes before the rotation, or behind it
+   with the trait NORM_AFTER_ROPE. */
+static void specdec__forward_rotate_head(const specdec__context *c, const specdec__layer *l, int row, const float *from,
+                                         const float *norm, float *partner, float *out)
 {
     const specdec__model *m = c->model;
-    const size_t at = ((size_t)l->shape.rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
-    const int dim = specdec__context_keys(c, l)->dim, size = l->shape.key_dim, half = l->shape.rope_dim / 2;
+    const size_t at = ((size_t)l->shape.rope * (size_t)c->max_nodes + (size_t)row) * (size_t)c->kv.dim;
+    const int dim = specdec__context_kv_layer(c, l)->dim, size = l->shape.key_dim, half = l->shape.rope_dim / 2;
     int i;
 
     memcpy(out, from, (size_t)size * sizeof *out);
     for (i = size; i < dim; i++)
         out[i] = 0;
     norm = m->trait[SPECDEC__JOINT_NORMS] ? NULL : norm;
-    if (norm && !m->trait[SPECDEC__NORM_TURNED])
+    if (norm && !m->trait[SPECDEC__NORM_AFTER_ROPE])
         c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
     if (m->trait[SPECDEC__NEOX]) {
@@ -40827,11 +41144,12 @@ static void specdec__forward_head(const specdec__context *c, const specdec__laye
         }
     }
     c->kernels->rotate(out, partner, c->cosine + at, c->sine + at, dim);
-    if (norm && m->trait[SPECDEC__NORM_TURNED])
+    if (norm && m->trait[SPECDEC__NORM_AFTER_ROPE])
         c->kernels->norm(out, norm, m->epsilon, size, 0, specdec__round_up(size, 16), out);
 }
 
-/* By what a layer's queries of a row are scaled. */
+/* Returns the factor of a layer's queries for one row: query_scale, times what SPECDEC__ROPE_QUERIES_GROW architectures
+   multiply it by behind the original context. */
 static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
@@ -40843,8 +41161,8 @@ static float specdec__forward_query_scale(const specdec__context *c, const specd
            (float)(1 + specdec__product((double)m->query_growth, specdec__log_double(1.0 + times)));
 }
 
-/* A thread's share of the norms of queries and keys, all heads of a row together. */
-static void specdec__forward_joint_norms(specdec__context *c, int thread, const specdec__layer *l)
+/* Computes a thread's share of norms of queries and keys over all heads of a row together (the trait JOINT_NORMS). */
+static void specdec__forward_norm_joint_heads(specdec__context *c, int thread, const specdec__layer *l)
 {
     const int q = l->shape.heads * l->shape.key_dim, kv = l->shape.kv_heads * l->shape.key_dim;
     const float epsilon = c->model->epsilon;
@@ -40859,31 +41177,33 @@ static void specdec__forward_joint_norms(specdec__context *c, int thread, const 
     }
 }
 
-/* Which column of c->turned a query is: those that see the same keys lie together. */
-static int specdec__forward_column(const specdec__context *c, const specdec__layer *l, int row, int head)
+/* Returns the column of c->rotated_columns that holds a query: columns of one kv head are contiguous, as they see the
+   same keys. */
+static int specdec__forward_query_column(const specdec__context *c, const specdec__layer *l, int row, int head)
 {
     int group = l->shape.heads / l->shape.kv_heads;
 
     return (head / group * c->n + row) * group + head % group;
 }
 
-/* Notes a row whose key or value (padded) is no number, or would not fit the cache. */
-static void specdec__forward_check_stored(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
-                                          const float *key, const float *value)
+/* Records a row whose key or value (padded) is not finite, or too large for the cache's type. */
+static void specdec__forward_check_key_value(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
+                                             const float *key, const float *value)
 {
     const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
 
-    if (!c->checks || (c->kernels->sound(key, type->key_fits, to->dim) &&
-                       c->kernels->sound(value, type->value_fits, to->value_dim)))
+    if (!c->checks_values || (c->kernels->sound(key, type->key_factor, to->dim) &&
+                              c->kernels->sound(value, type->value_factor, to->value_dim)))
         return;
-    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, to->dim) &&
-                                              c->kernels->sound(value, SPECDEC__SOUND, to->value_dim));
+    specdec__forward_record_unsound(c, thread, row, c->kernels->sound(key, SPECDEC__FINITE_FACTOR, to->dim) &&
+                                              c->kernels->sound(value, SPECDEC__FINITE_FACTOR, to->value_dim));
 }
 
-/* Stores key and value of one row and kv head. */
-static void specdec__forward_store(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
+/* Stores the key and the value of one row and kv head in the cache, after norms and RoPE. */
+static void specdec__forward_store_key_value(specdec__context *c, int thread, const specdec__layer *l, int row,
+                                             int head)
 {
-    const specdec__kv_layer *to = specdec__context_keys(c, l);
+    const specdec__kv_layer *to = specdec__context_kv_layer(c, l);
     const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first + row];
     const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
     const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
@@ -40893,26 +41213,27 @@ static void specdec__forward_store(specdec__context *c, int thread, const specde
                          (size_t)(head * value_size);
 
     if (c->absorbed) {
-        specdec__forward_latent_row(c, l, row, -1, s->out);
+        specdec__forward_join_latent_row(c, l, row, -1, s->out);
         key = s->out;
         value = s->queries + l->shape.rope_dim; /* the rest of the key */
     }
-    specdec__forward_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->partner, s->queries);
+    specdec__forward_rotate_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->rope_partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
     memcpy(s->out, value, (size_t)value_size * sizeof *s->out);
     if (c->model->trait[SPECDEC__NORMED_VALUES])
         c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
                          specdec__round_up(value_size, 16), s->out);
-    specdec__forward_check_stored(c, thread, row, to, s->queries, s->out);
-    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys(&c->kv, to, slot / SPECDEC__KEYS, head),
+    specdec__forward_check_key_value(c, thread, row, to, s->queries, s->out);
+    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
                       slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
 
-/* Stores key and value of one row and kv head, and rotates the queries that share it. Gates of the queries, if there
-   are any, go to where what their heads attend to will be. */
-static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
+/* Stores the key and the value of one row and kv head in the cache, if the layer has its own, and rotates and scales
+   the queries that share it into c->rotated. Gates of queries, if the architecture has them, are copied to the place in
+   c->h that the output of their head will take. */
+static void specdec__forward_rotate_queries(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
-    const specdec__kv_layer *to = specdec__context_keys(c, l);
+    const specdec__kv_layer *to = specdec__context_kv_layer(c, l);
     const int heads = l->shape.heads, group = heads / l->shape.kv_heads, size = l->shape.key_dim, dim = to->dim;
     const int rows = specdec__model_query_rows(c->model, &l->shape);
     const size_t stride = (size_t)specdec__forward_stride(heads * rows);
@@ -40921,94 +41242,99 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
     specdec__scratch *s = &c->scratch[thread];
     int i;
 
-    if (to->owns)
-        specdec__forward_store(c, thread, l, row, head);
+    if (to->owns_keys)
+        specdec__forward_store_key_value(c, thread, l, row, head);
     for (i = head * group; i < (head + 1) * group; i++) {
         float *out = c->rotated + ((size_t)row * (size_t)heads + (size_t)i) * (size_t)dim;
         const float *query = c->queries + (size_t)row * stride + (size_t)(i * rows);
 
         if (c->absorbed) {
-            specdec__forward_latent_row(c, l, row, i, s->out);
+            specdec__forward_join_latent_row(c, l, row, i, s->out);
             query = s->out;
         }
-        specdec__forward_head(c, l, row, query, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        specdec__forward_rotate_head(c, l, row, query, l->vector[SPECDEC__Q_NORM], s->rope_partner, out);
         if (rows > size)
             memcpy(c->h + (size_t)row * attended + (size_t)(i * (rows - size)), query + size,
                    (size_t)(rows - size) * sizeof *query);
         c->kernels->scale(out, scale, dim);
-        specdec__forward_check(c, thread, row, out, dim, SPECDEC__SOUND);
-        if (specdec__kv_types[c->kv.type].tiles)
-            c->kernels->quantise(out, 0, dim / 32, specdec__forward_column(c, l, row, i), &c->turned);
+        specdec__forward_check_row(c, thread, row, out, dim, SPECDEC__FINITE_FACTOR);
+        if (specdec__kv_types[c->kv.type].has_codes)
+            c->kernels->quantise(out, 0, dim / 32, specdec__forward_query_column(c, l, row, i), &c->rotated_columns);
     }
 }
 
-/* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last), some stretches. */
-typedef struct specdec__unit {
-    const specdec__layer *layer;
-    const specdec__kv_layer *kv; /* where its keys and values lie */
-    int head, from, to;
-    int first, last;
-    specdec__range stretches;
-    specdec__sums sums; /* of the stretch at hand */
-} specdec__unit;
+/* A unit of attention that one thread computes: query heads [from, to) of one kv head of a layer, for nodes [first,
+   last) and some stretches of keys. */
+typedef struct specdec__attention_unit {
+    const specdec__layer *layer; /* the layer whose attention is computed */
+    const specdec__kv_layer *kv; /* the layout of its keys and values */
+    int kv_head, first_head, end_head; /* number of the kv head; query heads [from, to) */
+    int first_node, end_node;    /* nodes [first, last) */
+    specdec__range stretches;    /* stretches of keys: see specdec__forward_seen_stretches */
+    specdec__sums sums;          /* running maxima and weighted sums of the current stretch */
+} specdec__attention_unit;
 
-/* The last of the nodes whose keys a node sees; -1: it sees none of them. */
-SPECDEC__INLINE int specdec__forward_last(const specdec__context *c, int node)
+/* Returns the last node whose key a node attends to; -1: it attends to the keys of its view alone. */
+SPECDEC__INLINE int specdec__forward_last_seen_node(const specdec__context *c, int node)
 {
-    const int sight = c->model->trait[SPECDEC__SIGHT];
+    const int sight = c->model->trait[SPECDEC__VISIBLE_KEYS];
 
     return sight == SPECDEC__SEES_ANCESTORS ? node : sight == SPECDEC__SEES_BLOCK ? c->batch->n - 1 : -1;
 }
 
-/* How many keys lie before the last one that a node sees, that included. */
-SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
+/* Returns the number of keys up to the last one that a node attends to, included. */
+SPECDEC__INLINE int specdec__forward_count_seen_keys(const specdec__context *c, int node)
 {
-    const int last = specdec__forward_last(c, node);
+    const int last = specdec__forward_last_seen_node(c, node);
 
-    return last < 0 ? c->place[node] : c->place[last] + 1;
+    return last < 0 ? c->key_index[node] : c->key_index[last] + 1;
 }
 
-/* Which keys of a block a node sees. */
-static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
+/* Returns which keys of block number `block`, of 64 logical positions, a node attends to. */
+static specdec__range specdec__forward_seen_range(const specdec__context *c, const specdec__attention_unit *u, int node,
+                                                  int block)
 {
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
     specdec__range range;
 
-    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_end(c, node) - base);
-    range.from = window ? specdec__max_int(c->place[node] + 1 - window - base, 0) : 0;
+    range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_count_seen_keys(c, node) - base);
+    range.from = window ? specdec__max_int(c->key_index[node] + 1 - window - base, 0) : 0;
     return range;
 }
 
-/* The slots of the keys in a range of a block that a node sees: committed ones, then those of nodes. */
-static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                   specdec__range range, int *slots)
+/* Writes the slots of the keys in a range of a block that a node attends to: committed keys of its view, then keys of
+   nodes. slots (64): indexed by the position in the block. */
+static void specdec__forward_seen_slots(const specdec__context *c, const specdec__attention_unit *u, int node,
+                                        int block, specdec__range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
     const int own = base + range.from + specdec__max_int(committed, 0);
-    int at = specdec__forward_last(c, node);
+    int at = specdec__forward_last_seen_node(c, node);
 
     if (committed > 0)
-        specdec__view_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
-    for (; at >= 0 && c->place[at] >= own; at = c->batch->parents[at])
-        if (c->place[at] < base + range.to)
-            slots[c->place[at] - base] = c->slots[u->kv->span][at];
+        specdec__view_find_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
+    for (; at >= 0 && c->key_index[at] >= own; at = c->batch->parents[at])
+        if (c->key_index[at] < base + range.to)
+            slots[c->key_index[at] - base] = c->slots[u->kv->span][at];
 }
 
-/* Keys and values in the first slots of a page, for so many queries: as half floats where they lie, which is said by 1,
-   or as floats, in the first or the second buffer. */
-static int specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
-                                 int slots, int second, int queries, const void **keys, const void **values)
+/* Gets the keys and values in the first `slots` slots of a page for `queries` queries. Returns 1 if they are half
+   floats in the cache, read in place; 0: they are floats, converted into a buffer if necessary, the first or (second =
+   1) the second one. */
+static int specdec__forward_load_page(const specdec__context *c, specdec__scratch *s, const specdec__attention_unit *u,
+                                      int page, int slots, int second, int queries, const void **keys,
+                                      const void **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
-    const unsigned char *k = specdec__kv_keys(&c->kv, u->kv, page, u->head);
+    const unsigned char *k = specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
     float *k_buffer = s->keys + (size_t)second * size, *v_buffer = s->values + (size_t)second * size;
 
     *keys = k_buffer;
     *values = v_buffer;
-    if (s->page[second] == page && s->slots[second] >= slots)
+    if (s->page_held[second] == page && s->slots_held[second] >= slots)
         return 0;
-    if (specdec__kv_types[c->kv.type].halves && queries <= c->kernels->half_queries) {
+    if (specdec__kv_types[c->kv.type].is_f16 && queries <= c->kernels->half_queries) {
         *keys = k;
         *values = k + u->kv->key_bytes;
         return 1;
@@ -41016,16 +41342,16 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
     *keys = specdec__kv_keys_as_floats(c->kv.type, u->kv, c->kernels, k, slots, k_buffer);
     *values = specdec__kv_values_as_floats(c->kv.type, u->kv, c->kernels, k + u->kv->key_bytes, slots, v_buffer);
     if (*values == v_buffer)
-        s->page[second] = page;
-    s->slots[second] = slots;
+        s->page_held[second] = page;
+    s->slots_held[second] = slots;
     return 0;
 }
 
-/* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. next:
-   values that are fetched meanwhile. */
-static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums, float *scores, const size_t *query,
-                                  const specdec__range *range, int count, const void *values, int halves,
-                                  const void *next)
+/* Adds a block of keys to the softmax and the weighted sums of up to four queries (online softmax). scores (count, 64):
+   of these queries. next: values to be prefetched. */
+static void specdec__forward_fold_block(specdec__context *c, const specdec__sums *sums, float *scores,
+                                        const size_t *query, const specdec__range *range, int count, const void *values,
+                                        int halves, const void *next)
 {
     const int dim = sums->width - 16;
     const size_t row_bytes = (size_t)dim * (halves ? 2 : 4);
@@ -41051,10 +41377,10 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
                           range[i].to - range[i].from, dim, next, out + i);
 }
 
-/* Keys that queries [from, to) of s->scores do not see get scores so low that they do not count, and values of no size:
-   scales (64) become those of `all`. */
-static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec__range seen, const float *all,
-                                  float *scales)
+/* Hides keys outside the range `seen` from queries [from, to): their scores in s->scores become so low that their
+   weights are 0, and the scales of their values become 0. all (64): scales of values; scales (64): the result. */
+static void specdec__forward_hide_keys(specdec__scratch *s, int from, int to, specdec__range seen, const float *all,
+                                       float *scales)
 {
     int key, i;
 
@@ -41068,14 +41394,15 @@ static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec
     }
 }
 
-/* The same for up to 64 queries, where values, in the first slots of a block, are tiles; scores are s->scores.
-   Canonical: weights times the scales of values, in a block and for a query, become codes in [0, 255] with one scale;
-   the sum of codes times codes over the block is an exact integer. */
-static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s,
-                                                          const specdec__sums *sums, const size_t *query,
-                                                          const specdec__range *range, int count,
-                                                          const unsigned char *values, int slots,
-                                                          const unsigned char *next)
+/* Adds a block of keys to the softmax and the weighted sums of up to 64 queries, where the cache has 8-bit codes; their
+   scores are s->scores. values: those of the page's first `slots` slots. Canonical: weights times scales of values,
+   over a block and for one query, are quantised to codes in [0, 255] with one scale; the sum of codes times codes over
+   the block is an exact integer. */
+static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context *c, specdec__scratch *s,
+                                                               const specdec__sums *sums, const size_t *query,
+                                                               const specdec__range *range, int count,
+                                                               const unsigned char *values, int slots,
+                                                               const unsigned char *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
@@ -41092,7 +41419,7 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
         for (to = from + 1; to < count && range[to].from == range[from].from && range[to].to == range[from].to; )
             to++;
         if (range[from].to - range[from].from < SPECDEC__KEYS) {
-            specdec__forward_hide(s, from, to, range[from], softening.value_scales, scales);
+            specdec__forward_hide_keys(s, from, to, range[from], softening.value_scales, scales);
             softening.value_scales = scales;
         }
         softening.scores = s->scores + from * SPECDEC__ROWS;
@@ -41116,10 +41443,10 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
                             specdec__round_up(slots, 16), s->codes, scale, count, next, out);
 }
 
-/* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots
-   of the tiles of keys (dim) of a page. */
-static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int dim,
-                                         int slots, int column, int count)
+/* Computes s->scores (4 tiles, SPECDEC__SCORES, 16 keys): columns [column, column + count) of c->rotated_columns times
+   the first `slots` keys (dim) of a page, which are tiles of codes. */
+static void specdec__forward_compute_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys,
+                                                 int dim, int slots, int column, int count)
 {
     const size_t bytes = (size_t)dim / 32 * 34 * SPECDEC__ROWS;
     float *sums[2];
@@ -41133,14 +41460,14 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
             tiles.next[t] = tiles.tile[t] + 2 * bytes;
             sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__SCORES;
         }
-        specdec__kernels_multiply(c->kernels, &tiles, dim / 32, s->panel, &c->turned, 0, column, count, sums);
+        specdec__kernels_multiply(c->kernels, &tiles, dim / 32, s->panel, &c->rotated_columns, 0, column, count, sums);
     }
 }
 
-/* s->scores (count <= 4, 64) of queries with keys (dim), those in the first slots. next: keys that are fetched
-   meanwhile. */
-static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim, int halves,
-                                    int slots, const void *next, const size_t *query, int count)
+/* Computes s->scores (count <= 4, 64): queries times the first `slots` keys (dim) of a page. next: keys to be
+   prefetched. */
+static void specdec__forward_compute_scores(specdec__context *c, specdec__scratch *s, const void *keys, size_t dim,
+                                            int halves, int slots, const void *next, const size_t *query, int count)
 {
     const float *rotated = c->rotated + query[0] * dim;
     int i;
@@ -41153,30 +41480,30 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
     c->kernels->scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
 }
 
-/* Of these scores, or of those above, that of the q-th query with a key. */
-SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const specdec__scratch *s, int q, int key)
+/* Returns the score of the q-th query with a key, from s->scores in either layout. */
+SPECDEC__INLINE float specdec__forward_get_score(const specdec__context *c, const specdec__scratch *s, int q, int key)
 {
     const int tile = key / SPECDEC__ROWS;
 
-    if (!specdec__kv_types[c->kv.type].tiles)
+    if (!specdec__kv_types[c->kv.type].has_codes)
         return s->scores[q * SPECDEC__KEYS + key];
     return s->scores[(tile * SPECDEC__SCORES + q) * SPECDEC__ROWS + key % SPECDEC__ROWS];
 }
 
-/* Of the queries of a unit, nodes [first, last), those from `at` on, up to `most`: which they are, and the keys of a
-   block that each of them sees. Returns how many. */
-static int specdec__forward_some(const specdec__context *c, const specdec__unit *u, int first, int last, int block,
-                                 int at, int most, size_t *query, specdec__range *range)
+/* Lists up to `most` queries of a unit for nodes [first, last), from the at-th on: their numbers, and which keys of a
+   block each of them attends to. Returns how many. */
+static int specdec__forward_list_queries(const specdec__context *c, const specdec__attention_unit *u, int first,
+                                         int last, int block, int at, int most, size_t *query, specdec__range *range)
 {
-    const int part = u->to - u->from, count = specdec__min_int(most, (last - first) * part - at);
+    const int part = u->end_head - u->first_head, count = specdec__min_int(most, (last - first) * part - at);
     int node = first + at / part, own = at % part, i;
 
     for (i = 0; i < count; i++) {
-        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->from + own);
+        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->first_head + own);
         if (i && own)
             range[i] = range[i - 1];
         else
-            range[i] = specdec__forward_range(c, u, node, block);
+            range[i] = specdec__forward_seen_range(c, u, node, block);
         if (++own == part) {
             own = 0;
             node++;
@@ -41185,79 +41512,85 @@ static int specdec__forward_some(const specdec__context *c, const specdec__unit 
     return count;
 }
 
-/* The page that a unit reads after these nodes have had their turn with a block, as far as that is known already: the
-   next node's, or that of the next block. NULL: none. */
-static const unsigned char *specdec__forward_next(const specdec__context *c, const specdec__unit *u, int last,
-                                                  int block)
+/* Returns the keys of the page that a unit reads after nodes up to `last` have attended to a block, to be prefetched:
+   the next node's page, or that of the next block. NULL: not known. */
+static const unsigned char *specdec__forward_next_page(const specdec__context *c, const specdec__attention_unit *u,
+                                                       int last, int block)
 {
-    const specdec__view *view = c->batch->views[last < u->last ? last : u->first];
+    const specdec__view *view = c->batch->views[last < u->end_node ? last : u->first_node];
     int from, page = -1;
 
-    block += last == u->last;
+    block += last == u->end_node;
     from = block * SPECDEC__KEYS;
     if (from < view->length)
-        page = specdec__view_page(&view->span[u->kv->span], from,
-                                  specdec__min_int(SPECDEC__KEYS, view->length - from));
-    return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->kv, page, u->head);
+        page = specdec__view_find_page(&view->span[u->kv->span], from,
+                                       specdec__min_int(SPECDEC__KEYS, view->length - from));
+    return page < 0 ? NULL : specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
 }
 
-/* Nodes [first, last) over a block of keys that lie in the first slots of one page, each in its own. */
-static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
-                                                       int first, int last, int block, int page, int slots)
+/* Computes attention of nodes [first, last) to a block whose keys are all in one page, each in the slot of its
+   position: key p of the block in slot p. slots: how many of the page's first slots are read. */
+static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, specdec__scratch *s,
+                                                           const specdec__attention_unit *u, int first, int last,
+                                                           int block, int page, int slots)
 {
-    const int queries = (last - first) * (u->to - u->from);
-    const unsigned char *next = specdec__forward_next(c, u, last, block);
+    const int queries = (last - first) * (u->end_head - u->first_head);
+    const unsigned char *next = specdec__forward_next_page(c, u, last, block);
     const void *keys, *values;
     specdec__range range[4];
     size_t query[4];
     int halves, at, count;
 
-    /* always this buffer, which stays in the cache */
-    halves = specdec__forward_page(c, s, u, page, slots, 0, queries, &keys, &values);
+
+    halves = specdec__forward_load_page(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
-        count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
-        specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query, count);
-        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values, halves,
-                              next ? next + u->kv->key_bytes : values);
+        count = specdec__forward_list_queries(c, u, first, last, block, at, 4, query, range);
+        specdec__forward_compute_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query,
+                                        count);
+        specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
+                                    next ? next + u->kv->key_bytes : values);
         next = NULL; /* it is on its way */
     }
 }
 
-/* The same where keys and values are tiles. keys: of the page and head. */
-static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
-                                                     int first, int last, int block, const unsigned char *keys,
-                                                     int slots)
+/* Computes attention of nodes [first, last) to a block as specdec__forward_attend_page does, where the cache has 8-bit
+   codes. keys: those of the page and kv head. */
+static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c, specdec__scratch *s,
+                                                            const specdec__attention_unit *u, int first, int last,
+                                                            int block, const unsigned char *keys, int slots)
 {
-    const int part = u->to - u->from, queries = (last - first) * part;
+    const int part = u->end_head - u->first_head, queries = (last - first) * part;
     /* columns of one node lie together, no others */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
-    const unsigned char *next = specdec__forward_next(c, u, last, block);
+    const unsigned char *next = specdec__forward_next_page(c, u, last, block);
     specdec__range range[SPECDEC__COLUMNS];
     size_t query[SPECDEC__COLUMNS];
     int at, count;
 
     for (at = 0; at < queries; at += count) {
-        count = specdec__forward_some(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS, query,
-                                      range);
-        specdec__forward_tile_scores(c, s, keys, u->kv->dim, slots,
-                                     specdec__forward_column(c, u->layer, first - c->first + at / part,
-                                                             u->from + at % part),
-                                     count);
-        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
+        count = specdec__forward_list_queries(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS,
+                                              query, range);
+        specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
+                                             specdec__forward_query_column(c, u->layer, first - c->first + at / part,
+                                                                           u->first_head + at % part),
+                                             count);
+        specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
         next = NULL; /* it is on its way */
     }
 }
 
-/* One node over a block whose keys lie anywhere: scores page by page, then put into logical order. */
-static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s,
-                                                        const specdec__unit *u, int node, int block, const int *slots)
+/* Computes attention of one node to a block whose keys lie in several pages or other slots: scores are computed page by
+   page, then put into logical order. slots (64): where the keys lie. */
+static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context *c, specdec__scratch *s,
+                                                               const specdec__attention_unit *u, int node, int block,
+                                                               const int *slots)
 {
-    const specdec__range seen = specdec__forward_range(c, u, node, block);
+    const specdec__range seen = specdec__forward_seen_range(c, u, node, block);
     const size_t dim = (size_t)u->kv->value_dim, heads = (size_t)u->layer->shape.heads;
     int at, i, j, done;
 
-    for (at = u->from; at < u->to; at += 4) {
-        int count = specdec__min_int(4, u->to - at);
+    for (at = u->first_head; at < u->end_head; at += 4) {
+        int count = specdec__min_int(4, u->end_head - at);
         float logical[4][SPECDEC__KEYS] = {{0}};
         specdec__range range[4];
         size_t query[4];
@@ -41270,8 +41603,8 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             int page = slots[done] / SPECDEC__KEYS;
             const void *keys, *values;
 
-            specdec__forward_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
-            specdec__forward_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
+            specdec__forward_load_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
+            specdec__forward_compute_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
@@ -41281,33 +41614,34 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             done = j;
         }
         memcpy(s->scores, logical, (size_t)count * sizeof *logical);
-        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, s->gathered, 0, s->gathered);
+        specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, s->gathered, 0, s->gathered);
     }
 }
 
-/* The slots of a block that lie anywhere, copied to where a page of their own would hold them. */
-static void specdec__forward_gather_codes(const specdec__context *c, specdec__scratch *s, const specdec__unit *u,
-                                          specdec__range range, const int *slots)
+/* Copies the 8-bit keys and values of a block to s->page_codes, each to the slot of its position, as a page would hold
+   them. slots (64): where they lie. */
+static void specdec__forward_gather_code_block(const specdec__context *c, specdec__scratch *s,
+                                               const specdec__attention_unit *u, specdec__range range, const int *slots)
 {
     int i;
 
     for (i = range.from; i < range.to; i++)
-        specdec__kv_copy_codes(u->kv, specdec__kv_keys(&c->kv, u->kv, slots[i] / SPECDEC__KEYS, u->head), slots[i],
-                               s->page_codes, i);
+        specdec__kv_copy_codes(u->kv, specdec__kv_keys_address(&c->kv, u->kv, slots[i] / SPECDEC__KEYS, u->kv_head),
+                               slots[i], s->page_codes, i);
 }
 
-/* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them
-   sees. */
-static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                    specdec__range *all)
+/* Returns how many nodes, from `node` on, can share one pass over a block: their keys in it are in the same slots,
+   though some nodes see more of them. all: the keys that any of these nodes sees. */
+static int specdec__forward_count_sharing(const specdec__context *c, const specdec__attention_unit *u, int node,
+                                          int block, specdec__range *all)
 {
     const specdec__view *view = c->batch->views[node];
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
 
-    *all = specdec__forward_range(c, u, node, block);
-    for (; last < u->last && c->batch->views[last] == view &&
+    *all = specdec__forward_seen_range(c, u, node, block);
+    for (; last < u->end_node && c->batch->views[last] == view &&
          (committed || (c->trunk[node] && c->trunk[last])); last++) {
-        const specdec__range one = specdec__forward_range(c, u, last, block);
+        const specdec__range one = specdec__forward_seen_range(c, u, last, block);
 
         if (one.from >= one.to)
             break;
@@ -41317,118 +41651,123 @@ static int specdec__forward_sharing(const specdec__context *c, const specdec__un
     return last - node;
 }
 
-/* The page that has the keys of a range of a block that a node sees, each in its own slot; -1: none, and `slots` (64)
-   are where they lie. */
-static int specdec__forward_find(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                 specdec__range range, int *slots)
+/* Returns the page that holds the keys of a range of a block, each in the slot of its position, for a node; -1: there
+   is no such page, and slots (64) tell where the keys lie. */
+static int specdec__forward_find_page(const specdec__context *c, const specdec__attention_unit *u, int node, int block,
+                                      specdec__range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int from = block * SPECDEC__KEYS + range.from, count = range.to - range.from;
     int aligned, i;
 
     if (from + count <= view->length) {
-        int page = specdec__view_page(&view->span[u->kv->span], from, count);
+        int page = specdec__view_find_page(&view->span[u->kv->span], from, count);
 
         if (page >= 0)
             return page;
     }
-    specdec__forward_slots(c, u, node, block, range, slots);
+    specdec__forward_seen_slots(c, u, node, block, range, slots);
     aligned = slots[range.from] % SPECDEC__KEYS == range.from;
     for (i = range.from + 1; i < range.to; i++)
         aligned &= slots[i] == slots[i - 1] + 1;
     return aligned ? slots[range.from] / SPECDEC__KEYS : -1;
 }
 
-/* Attention of all nodes of a unit to one block of 64 keys, added to their running sums. */
-static void specdec__forward_block(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int block)
+/* Computes attention of all nodes of a unit to one block of 64 keys, added to their running sums. */
+static void specdec__forward_attend_block(specdec__context *c, specdec__scratch *s, const specdec__attention_unit *u,
+                                          int block)
 {
     int node, share, page, slots[SPECDEC__KEYS], i;
 
-    for (node = u->first; node < u->last; node += share) {
-        specdec__range range = specdec__forward_range(c, u, node, block);
+    for (node = u->first_node; node < u->end_node; node += share) {
+        specdec__range range = specdec__forward_seen_range(c, u, node, block);
 
         share = 1;
         if (range.from >= range.to)
             continue;
-        share = specdec__forward_sharing(c, u, node, block, &range);
-        page = specdec__forward_find(c, u, node + share - 1, block, range, slots);
-        if (specdec__kv_types[c->kv.type].tiles) {
+        share = specdec__forward_count_sharing(c, u, node, block, &range);
+        page = specdec__forward_find_page(c, u, node + share - 1, block, range, slots);
+        if (specdec__kv_types[c->kv.type].has_codes) {
             const unsigned char *keys = s->page_codes;
 
             if (page >= 0)
-                keys = specdec__kv_keys(&c->kv, u->kv, page, u->head);
+                keys = specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
             else
-                specdec__forward_gather_codes(c, s, u, range, slots);
-            specdec__forward_tiled(c, s, u, node, node + share, block, keys, range.to);
+                specdec__forward_gather_code_block(c, s, u, range, slots);
+            specdec__forward_attend_tiles(c, s, u, node, node + share, block, keys, range.to);
         } else if (page >= 0) {
-            specdec__forward_aligned(c, s, u, node, node + share, block, page, range.to);
+            specdec__forward_attend_page(c, s, u, node, node + share, block, page, range.to);
         } else {
             for (i = node; i < node + share; i++)
-                specdec__forward_gathered(c, s, u, i, block, slots);
+                specdec__forward_attend_gathered(c, s, u, i, block, slots);
         }
     }
 }
 
-/* The stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is SPECDEC__STRETCH blocks of
-   logical positions; what a query sums up over each is merged in their order, whoever has summed it up. */
-static specdec__range specdec__forward_stretches(const specdec__context *c, int span, int first, int last)
+/* Returns the range of stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is
+   SPECDEC__STRETCH blocks of logical positions; each query sums over every stretch separately, and the sums are merged
+   in the order of stretches, whichever threads have computed them. */
+static specdec__range specdec__forward_seen_stretches(const specdec__context *c, int span, int first, int last)
 {
     const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
     specdec__range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
-        const int most = specdec__max_int(specdec__forward_end(c, first) - 1, 0);
+        const int most = specdec__max_int(specdec__forward_count_seen_keys(c, first) - 1, 0);
 
-        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(c->place[first] + 1 - window, 0) / keys : 0);
+        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(c->key_index[first] + 1 - window, 0) / keys
+                                     : 0);
         seen.to = specdec__max_int(seen.to, most / keys + 1);
     }
     return seen;
 }
 
-/* Where the sums of a node's query heads from `head` on lie, of the i-th stretch, in a layer. */
-static specdec__sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
-                                           int head)
+/* Returns where the sums of a node's query heads, from `head` on, over the i-th stretch of a layer lie. */
+static specdec__sums specdec__forward_locate_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
+                                                  int head)
 {
     const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
     specdec__sums sums = c->sums;
 
-    sums.width = 16 + specdec__context_keys(c, l)->value_dim;
+    sums.width = 16 + specdec__context_kv_layer(c, l)->value_dim;
     sums.highest += at;
     sums.row += at * (size_t)sums.width;
     return sums;
 }
 
-/* Attention of a unit within one stretch, to the i-th sums. */
-static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, specdec__unit *u, int stretch, int i)
+/* Computes attention of a unit to the keys of one stretch, into the i-th sums. */
+static void specdec__forward_attend_stretch(specdec__context *c, specdec__scratch *s, specdec__attention_unit *u,
+                                            int stretch, int i)
 {
-    const int count = u->to - u->from;
+    const int count = u->end_head - u->first_head;
     int node, block;
 
-    for (node = u->first; node < u->last; node++) {
-        specdec__sums sums = specdec__forward_sums(c, u->layer, i, node, u->from);
+    for (node = u->first_node; node < u->end_node; node++) {
+        specdec__sums sums = specdec__forward_locate_sums(c, u->layer, i, node, u->first_head);
         int head;
 
         memset(sums.row, 0, (size_t)(count * sums.width) * sizeof *sums.row);
         for (head = 0; head < count; head++)
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
-    u->sums = specdec__forward_sums(c, u->layer, i, c->first, 0);
+    u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first, 0);
     for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
-        specdec__forward_block(c, s, u, block);
+        specdec__forward_attend_block(c, s, u, block);
 }
 
-/* Adds the sums of a node's query heads [from, to) in the i-th stretch to those in the first one. */
-static void specdec__forward_merge(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
-                                   int to)
+/* Merges the sums of a node's query heads [from, to) over the i-th stretch into those over the first stretch. */
+static void specdec__forward_merge_sums(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
+                                        int to)
 {
-    const specdec__sums first = specdec__forward_sums(c, l, 0, node, from);
-    const specdec__sums other = specdec__forward_sums(c, l, i, node, from);
+    const specdec__sums first = specdec__forward_locate_sums(c, l, 0, node, from);
+    const specdec__sums other = specdec__forward_locate_sums(c, l, i, node, from);
 
     c->kernels->merge(&first, &other, to - from);
 }
 
-/* x (size) *= sigmoid(gate), of which nothing behind its last value is read. */
-static void specdec__forward_gate(const specdec__context *c, float *x, const float *gate, size_t size)
+/* Computes x (size) *= sigmoid(gate (size)). Nothing behind the end of `gate` is read; x is padded to a multiple of
+   16. */
+static void specdec__forward_apply_gate(const specdec__context *c, float *x, const float *gate, size_t size)
 {
     float last[16] = {0};
     const size_t whole = size / 16 * 16;
@@ -41438,14 +41777,15 @@ static void specdec__forward_gate(const specdec__context *c, float *x, const flo
     c->kernels->sigmoid(x + whole, last, size > whole ? 16 : 0);
 }
 
-/* What a node's query heads [from, to) have summed up becomes their attention, in c->h, where their gates are, or, if
-   it is latent, in columns of heads. A sink of a head is one more score, of a key without a value. */
-static void specdec__forward_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
+/* Divides the sums of a node's query heads [from, to) by the total of their weights, and writes the outputs to c->h,
+   times sigmoids of the gates that stand there, or with latent attention to c->latent_columns. A sink of a head counts
+   as the score of one more key without a value. */
+static void specdec__forward_write_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
 {
     const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)l->shape.value_dim;
     const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
-    const specdec__sums sums = specdec__forward_sums(c, l, 0, node, from);
+    const specdec__sums sums = specdec__forward_locate_sums(c, l, 0, node, from);
     const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first);
     const size_t apart = c->absorbed ? (size_t)c->n * column : size;
     float *out = (c->absorbed ? c->latent_columns + at * column : c->h + at * stride) + (size_t)from * apart;
@@ -41457,49 +41797,53 @@ static void specdec__forward_attended(specdec__context *c, const specdec__layer 
 
         c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), sums.width - 16);
         if (c->model->trait[SPECDEC__QUERY_GATES])
-            specdec__forward_gate(c, row + 16, out, size);
+            specdec__forward_apply_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
     }
 }
 
-/* Attention of a unit. apart: its one stretch is merged with the others later; else it has all that it sees. */
-static void specdec__forward_attend(specdec__context *c, int thread, specdec__unit *u, int apart)
+/* Computes attention of a unit. apart: 1: its one stretch is merged with the others later; 0: it has all stretches, and
+   the outputs of its heads are written. */
+static void specdec__forward_attend_unit(specdec__context *c, int thread, specdec__attention_unit *u, int apart)
 {
     specdec__scratch *s = &c->scratch[thread];
     int stretch, node;
 
-    s->page[0] = s->page[1] = -1;
+    s->page_held[0] = s->page_held[1] = -1;
     for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
         const int other = stretch > u->stretches.from; /* merged with the first one at once */
 
-        specdec__forward_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
-        for (node = u->first; node < u->last && other; node++)
-            specdec__forward_merge(c, u->layer, 1, node, u->from, u->to);
+        specdec__forward_attend_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
+        for (node = u->first_node; node < u->end_node && other; node++)
+            specdec__forward_merge_sums(c, u->layer, 1, node, u->first_head, u->end_head);
     }
-    for (node = u->first; node < u->last && !apart; node++)
-        specdec__forward_attended(c, u->layer, node, u->from, u->to);
+    for (node = u->first_node; node < u->end_node && !apart; node++)
+        specdec__forward_write_attended(c, u->layer, node, u->first_head, u->end_head);
 }
 
 SPECDEC__FOR_SIZE
-/* How a layer's attention is divided: units of (kv head, round of nodes, part of its query heads, stretch or all of
-   them). What a unit sums up then stays in the second cache while it goes through pages; each serves all its nodes. */
-typedef struct specdec__division {
-    int rounds, parts, stretches, units;
-} specdec__division;
+/* How the attention of a layer is divided into units of (kv head, round of nodes, part of its query heads, and one
+   stretch or all stretches). A unit's sums stay in the second-level cache while it reads pages; each page serves all
+   its nodes. */
+typedef struct specdec__attention_division {
+    int rounds, parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units have
+                                            one each, else 1; units in all */
+} specdec__attention_division;
 
-/* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of
-   them have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has
-   fewer columns. */
-static specdec__division specdec__forward_divide(const specdec__context *c, const specdec__layer *l)
+/* Divides the attention of a layer. If each thread has fewer than four pairs of kv head and round, stretches are
+   divided, too, if there is memory for the sums of all queries over each stretch: then no two threads read the same
+   keys. If units are still fewer than threads, there are more rounds, then more parts; a part has fewer columns for
+   each tile of keys. */
+static specdec__attention_division specdec__forward_divide_attention(const specdec__context *c, const specdec__layer *l)
 {
-    const specdec__range *seen = &c->stretches[specdec__context_keys(c, l)->span];
+    const specdec__range *seen = &c->stretches[specdec__context_kv_layer(c, l)->span];
     const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
-    specdec__division by;
+    specdec__attention_division by;
 
     by.parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
-        seen->to - seen->from <= c->room_for_sums / (c->n * l->shape.heads))
+        seen->to - seen->from <= c->max_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
@@ -41511,23 +41855,23 @@ static specdec__division specdec__forward_divide(const specdec__context *c, cons
     return by;
 }
 
-/* Unit number i of a layer. */
-static specdec__unit specdec__forward_unit(const specdec__context *c, const specdec__layer *layer,
-                                           const specdec__division *by, int i)
+/* Returns unit number i of a layer's attention. */
+static specdec__attention_unit specdec__forward_make_unit(const specdec__context *c, const specdec__layer *layer,
+                                                          const specdec__attention_division *by, int i)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
     const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
-    specdec__unit u;
+    specdec__attention_unit u;
 
     memset(&u, 0, sizeof u);
     u.layer = layer;
-    u.kv = specdec__context_keys(c, layer);
-    u.head = i / by->stretches / by->parts / by->rounds;
-    u.from = u.head * group + part * (group / by->parts);
-    u.to = u.from + group / by->parts;
-    u.first = c->first + c->n * round / by->rounds;
-    u.last = c->first + c->n * (round + 1) / by->rounds;
-    u.stretches = specdec__forward_stretches(c, u.kv->span, u.first, u.last);
+    u.kv = specdec__context_kv_layer(c, layer);
+    u.kv_head = i / by->stretches / by->parts / by->rounds;
+    u.first_head = u.kv_head * group + part * (group / by->parts);
+    u.end_head = u.first_head + group / by->parts;
+    u.first_node = c->first + c->n * round / by->rounds;
+    u.end_node = c->first + c->n * (round + 1) / by->rounds;
+    u.stretches = specdec__forward_seen_stretches(c, u.kv->span, u.first_node, u.end_node);
     if (by->stretches > 1) {
         u.stretches.from = c->stretches[u.kv->span].from + stretch;
         u.stretches.to = u.stretches.from + 1;
@@ -41535,18 +41879,18 @@ static specdec__unit specdec__forward_unit(const specdec__context *c, const spec
     return u;
 }
 
-/* Attention of a layer. Returns 1 when cancelled. */
-static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
+/* Computes a thread's share of the attention of a layer for all nodes. Returns 1 when cancelled. */
+static int specdec__forward_run_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__division by = specdec__forward_divide(c, layer);
+    const specdec__attention_division by = specdec__forward_divide_attention(c, layer);
     const int group = layer->shape.heads / layer->shape.kv_heads, items = c->n * layer->shape.kv_heads;
     int from, end = 0, i;
 
     while ((from = specdec__pool_claim(c->pool, by.units, 1, &end)) < by.units)
         for (; from < end; from++) {
-            specdec__unit unit = specdec__forward_unit(c, layer, &by, from);
+            specdec__attention_unit unit = specdec__forward_make_unit(c, layer, &by, from);
 
-            specdec__forward_attend(c, thread, &unit, by.stretches > 1);
+            specdec__forward_attend_unit(c, thread, &unit, by.stretches > 1);
         }
     if (specdec__pool_barrier(c->pool))
         return 1;
@@ -41557,8 +41901,8 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
             const int node = c->first + from % c->n, head = from / c->n * group;
 
             for (i = 1; i < by.stretches; i++)
-                specdec__forward_merge(c, layer, i, node, head, head + group);
-            specdec__forward_attended(c, layer, node, head, head + group);
+                specdec__forward_merge_sums(c, layer, i, node, head, head + group);
+            specdec__forward_write_attended(c, layer, node, head, head + group);
         }
     return specdec__pool_barrier(c->pool);
 }
@@ -41566,186 +41910,190 @@ static int specdec__forward_attention(specdec__context *c, int thread, const spe
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>forward/recurrent: recurrent layers: the states of views streamed once a step, and the nodes of trees walked on
- *     copies.
+ * >>forward/recurrent: recurrent layers: a step reads and writes the state of each view once, and walks the nodes of a
+ *     tree on copies of it.
  *
- * Before a step its rows are laid out, view by view: committed tokens that wait to be applied to the state, then nodes,
- * each with the row before it. In a layer, first every row passes the convolution; then a unit of work is one head of
- * one view: what waits and what is certain is applied to its matrix, which is read and written once; the other nodes
- * are walked depth first on copies, at each fork the smaller branches first, so that log2(nodes) copies are enough.
- * Every token is applied by the same update, whenever that is: so a node's bits do not depend on how it came.
+ * Before a step its rows are laid out, view by view: waiting tokens (committed, not yet in the state), then nodes, each
+ * row with the number of its parent. In a layer, every row first passes the convolution. Then a unit of work is one
+ * head of one view: waiting tokens and certain nodes are applied to its matrix, which is read and written once; the
+ * other nodes are walked depth first on copies, smaller branches first, so that log2(nodes) copies are enough. Every
+ * token is applied by the same update, now or in a later step, so the bits of a node are always the same.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Adds a row to the last part. Returns its number. */
-static int specdec__forward_mix_add(specdec__context *c, int node, int place, int before)
+/* Appends a row to the last view's part. node, place, before: see specdec__mix_row. Returns the number of the row. */
+static int specdec__forward_mix_add_row(specdec__context *c, int node, int place, int before)
 {
     specdec__mix_row *row = &c->mix.row[c->mix.rows];
 
     row->node = node;
-    row->place = place;
-    row->before = before;
+    row->input_index = place;
+    row->parent = before;
     row->child = row->sibling = -1;
-    row->weight = 0;
+    row->subtree_nodes = 0;
     return c->mix.rows++;
 }
 
-/* Adds the walk through the nodes of a part that are not certain: of the branches of a fork all but the one with most
-   nodes on a copy, and before it. first: the first of these rows. */
-static void specdec__forward_mix_walk(specdec__context *c, specdec__mix_part *part, int first)
+/* Plans the walk through the uncertain nodes of a part, depth first: at a fork the branch with most nodes comes last,
+   on the same copy of the state; the other branches get a copy of their own. first: the first of these rows. */
+static void specdec__forward_mix_plan_walk(specdec__context *c, specdec__mix_part *part, int first)
 {
-    specdec__mixes *m = &c->mix;
+    specdec__mix_rows *m = &c->mix;
     int root = -1, top = 0, i;
 
     for (i = m->rows - 1; i >= first; i--) {
-        specdec__mix_row *row = &m->row[i], *parent = row->before >= first ? &m->row[row->before] : NULL;
+        specdec__mix_row *row = &m->row[i], *parent = row->parent >= first ? &m->row[row->parent] : NULL;
         int *list = parent ? &parent->child : &root;
 
-        row->weight += row->node >= 0;
-        if (!row->weight)
+        row->subtree_nodes += row->node >= 0;
+        if (!row->subtree_nodes)
             continue;
         if (parent)
-            parent->weight += row->weight;
-        while (*list >= 0 && m->row[*list].weight < row->weight) /* the largest branch last */
+            parent->subtree_nodes += row->subtree_nodes;
+        while (*list >= 0 && m->row[*list].subtree_nodes < row->subtree_nodes) /* the largest branch last */
             list = &m->row[*list].sibling;
         row->sibling = *list;
         *list = i;
     }
     for (i = root; i >= 0; i = m->row[i].sibling) {
-        m->stack[top].row = i;
-        m->stack[top].from = -1;
-        m->stack[top++].to = 0;
+        m->walk_stack[top].row = i;
+        m->walk_stack[top].source_copy = -1;
+        m->walk_stack[top++].target_copy = 0;
     }
-    part->walk = m->steps;
+    part->first_step = m->steps;
     while (top > 0) {
-        const specdec__mix_step step = m->stack[--top];
+        const specdec__mix_step step = m->walk_stack[--top];
         const int begin = top;
 
         m->step[m->steps++] = step;
         for (i = m->row[step.row].child; i >= 0; i = m->row[i].sibling) {
-            m->stack[top].row = i;
-            m->stack[top].from = step.to;
-            m->stack[top++].to = step.to + (m->row[i].sibling >= 0);
+            m->walk_stack[top].row = i;
+            m->walk_stack[top].source_copy = step.target_copy;
+            m->walk_stack[top++].target_copy = step.target_copy + (m->row[i].sibling >= 0);
         }
         for (i = 0; i < (top - begin) / 2; i++) { /* the first branch on top */
-            const specdec__mix_step swapped = m->stack[begin + i];
+            const specdec__mix_step swapped = m->walk_stack[begin + i];
 
-            m->stack[begin + i] = m->stack[top - 1 - i];
-            m->stack[top - 1 - i] = swapped;
+            m->walk_stack[begin + i] = m->walk_stack[top - 1 - i];
+            m->walk_stack[top - 1 - i] = swapped;
         }
     }
-    part->walks = m->steps - part->walk;
+    part->step_count = m->steps - part->first_step;
 }
 
-/* Where the state of a part is read and written: in place, or into a slot that kept views may have to give up. Returns
-   0 when there is none. */
-static int specdec__forward_mix_slots(specdec__context *c, specdec__mix_part *part)
+/* Chooses the slots that a part's state is read from and written to: the same slot if no other view refers to it, else
+   a new one, for which kept views may be evicted. Returns 0 when there is no slot. */
+static int specdec__forward_mix_choose_slots(specdec__context *c, specdec__mix_part *part)
 {
     const specdec__states *s = &c->kv.states;
 
-    part->from = specdec__state_now(&part->view->state).slot;
-    part->to = -1;
+    part->read_slot = specdec__state_current(&part->view->state).slot;
+    part->written_slot = -1;
     if (!part->waiting && !part->certain)
         return 1;
-    part->to = !part->certain && part->from >= 0 && s->views[part->from] == 1 ? part->from
+    part->written_slot = !part->certain && part->read_slot >= 0 && s->references[part->read_slot] == 1 ? part->read_slot
                                                                                : specdec__kv_take_state(&c->kv);
-    return part->to >= 0;
+    return part->written_slot >= 0;
 }
 
-/* Lays out the rows of the view of node i, the first of its view, of a batch. Returns 0 when what its state needs is
-   not there. */
-static int specdec__forward_mix_view(specdec__context *c, const specdec__batch *batch, int i)
+/* Lays out the rows of one view of a batch, from node i on, which is its first. Returns 0 if the view's state or stored
+   inputs do not suffice, or if there is no slot to write the state to. */
+static int specdec__forward_mix_lay_out_view(specdec__context *c, const specdec__batch *batch, int i)
 {
-    specdec__mixes *m = &c->mix;
+    specdec__mix_rows *m = &c->mix;
     specdec__mix_part *part = &m->part[m->parts];
     specdec__view *view = batch->views[i];
     specdec__state *state = &view->state;
     int local = 0, first, k, before = -1;
 
-    if (i >= batch->done)
-        specdec__state_unreserve(state, &c->kv.states);
-    if (specdec__state_now(state).length + state->waiting != view->length ||
-        state->waiting > m->room - m->rows - (batch->n - i))
+    if (i >= batch->done_count)
+        specdec__state_drop_nodes(state, &c->kv.states);
+    if (specdec__state_current(state).length + state->waiting != view->length ||
+        state->waiting > m->max_rows - m->rows - (batch->n - i))
         return 0;
     part->view = view;
-    part->first = m->rows;
+    part->first_row = m->rows;
     part->waiting = state->waiting;
     part->certain = 0;
     for (k = 0; k < state->waiting; k++)
-        before = specdec__forward_mix_add(c, -1, state->place[k], before);
+        before = specdec__forward_mix_add_row(c, -1, state->input_row[k], before);
     for (first = m->rows, k = i; k < batch->n; k++) {
-        const int done = k < batch->done, certain = !done && batch->certain && batch->certain[k];
+        const int done = k < batch->done_count, certain = !done && batch->certain && batch->certain[k];
         int at;
 
         if (batch->views[k] != view)
             continue;
         if (certain && part->certain++ < local)
             return 0;
-        at = certain ? state->places : state->waiting + local - part->certain;
+        at = certain ? state->max_inputs : state->waiting + local - part->certain;
         if (done && local >= state->nodes)
             return 0;
-        m->of[k] = specdec__forward_mix_add(c, done ? -1 : k - batch->done, at < state->places ? state->place[at] : -1,
-                                            batch->parents[k] < 0 ? before : m->of[batch->parents[k]]);
-        if (certain && m->row[m->of[k]].before != (local ? m->of[k] - 1 : before))
+        m->row_of_node[k] = specdec__forward_mix_add_row(c, done ? -1 : k - batch->done_count,
+                                                         at < state->max_inputs ? state->input_row[at] : -1,
+                                                         batch->parents[k] < 0 ? before
+                                                         : m->row_of_node[batch->parents[k]]);
+        if (certain && m->row[m->row_of_node[k]].parent != (local ? m->row_of_node[k] - 1 : before))
             return 0;
         first += certain;
         local++;
     }
     for (k = first; k < m->rows; k++)
-        if (m->row[k].before < (first > part->first ? first - 1 : -1))
+        if (m->row[k].parent < (first > part->first_row ? first - 1 : -1))
             return 0;
-    part->base = first - 1;
+    part->base_row = first - 1;
     state->certain = part->certain;
-    state->nodes = specdec__max_int(specdec__min_int(local - part->certain, state->places - state->waiting), 0);
-    specdec__forward_mix_walk(c, part, first);
-    m->parts += specdec__forward_mix_slots(c, part);
-    return part->to >= 0 || !(part->waiting || part->certain);
+    state->nodes = specdec__max_int(specdec__min_int(local - part->certain, state->max_inputs - state->waiting), 0);
+    specdec__forward_mix_plan_walk(c, part, first);
+    m->parts += specdec__forward_mix_choose_slots(c, part);
+    return part->written_slot >= 0 || !(part->waiting || part->certain);
 }
 
 SPECDEC__FOR_SPEED
 
-/* What the state takes in of a row: of a node of the step as its matrices made it, else as it was kept. */
-static const float *specdec__forward_mix_inputs(const specdec__context *c, const specdec__mix_part *part, int layer,
-                                                const specdec__mix_row *row)
+/* Returns the state's inputs of a row in a layer: those that the input matrices have just computed for a node, or those
+   stored for a waiting token. */
+static const float *specdec__forward_mix_row_inputs(const specdec__context *c, const specdec__mix_part *part, int layer,
+                                                    const specdec__mix_row *row)
 {
     if (row->node >= 0)
-        return c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + c->kv.states.mixing.inputs;
-    return specdec__state_inputs(&c->kv.states, &part->view->state, row->place, layer);
+        return c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + c->kv.states.mixing.first_kept;
+    return specdec__state_inputs_address(&c->kv.states, &part->view->state, row->input_index, layer);
 }
 
-/* The inputs of the convolution's `count` last taps up to a row (-1: up to the state), oldest first: rows, then those
-   of the state's window; zeros of an empty one. */
-static void specdec__forward_mix_taps(const specdec__context *c, const specdec__mix_part *part, int layer, int at,
-                                      int count, const float **taps)
+/* Finds the convolution's inputs at its last `count` taps up to row `at` (-1: up to the state), oldest first: inputs of
+   rows, before these the state's window, before the first token zeros. */
+static void specdec__forward_mix_find_taps(const specdec__context *c, const specdec__mix_part *part, int layer, int at,
+                                           int count, const float **taps)
 {
     const specdec__states *s = &c->kv.states;
     const specdec__mixing *m = &s->mixing;
-    const size_t window = specdec__mixing_window(m), size = specdec__state_layer(m);
-    const float *state = part->from < 0 ? c->mix.zeros
-                                        : specdec__states_at(s, part->from) + (size_t)layer * size +
-                                              (s->half[part->from] ? window : 0);
+    const size_t window = specdec__mixing_window_floats(m), size = specdec__state_layer_floats(m);
+    const float *state = part->read_slot < 0 ? c->mix.zeros
+                                        : specdec__states_address(s, part->read_slot) + (size_t)layer * size +
+                                              (s->current_window[part->read_slot] ? window : 0);
     int left = m->taps - 1;
 
     while (count-- > 0) {
         if (at >= 0) {
-            taps[count] = specdec__forward_mix_inputs(c, part, layer, &c->mix.row[at]);
-            at = c->mix.row[at].before;
+            taps[count] = specdec__forward_mix_row_inputs(c, part, layer, &c->mix.row[at]);
+            at = c->mix.row[at].parent;
         } else {
-            taps[count] = state + (part->from < 0 ? 0 : (size_t)--left * (size_t)m->channels);
+            taps[count] = state + (part->read_slot < 0 ? 0 : (size_t)--left * (size_t)m->channels);
         }
     }
 }
 
-/* log(1 + e^x) */
+/* Returns log(1 + e^x). */
 static float specdec__forward_softplus(float x)
 {
     return x > 20 ? x : (float)specdec__log_double(1 + (double)specdec__exp(x));
 }
 
-/* The decay and the rate of each head's update, from what the matrices made of a token for it. */
-static void specdec__forward_mix_rates(const specdec__context *c, const specdec__layer *layer, const float *made,
-                                       float *decay, float *rate)
+/* Computes the decay and the rate of each head's update for one token. made: the numbers that the input matrices have
+   given for the heads. */
+static void specdec__forward_mix_compute_rates(const specdec__context *c, const specdec__layer *layer,
+                                               const float *made, float *decay, float *rate)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const float *a = layer->vector[SPECDEC__MIX_A], *bias = layer->vector[SPECDEC__MIX_DT_BIAS];
@@ -41755,168 +42103,180 @@ static void specdec__forward_mix_rates(const specdec__context *c, const specdec_
     for (i = 0; i < m->heads; i++) {
         const int pair = i / each * 2 * each + i % each; /* of matrices that are one, by groups */
         const float step = m->kind == SPECDEC__MAMBA2 ? made[i]
-                           : m->paired                ? made[pair + each]
+                           : m->beta_alpha_joined                ? made[pair + each]
                                                       : made[specdec__round_up(m->heads, 16) + i];
         const float dt = specdec__forward_softplus(step + bias[i]);
 
         decay[i] = specdec__exp(a[i] * dt);
-        rate[i] = m->kind == SPECDEC__MAMBA2 ? dt : 1 / (1 + specdec__exp(-made[m->paired ? pair : i]));
+        rate[i] = m->kind == SPECDEC__MAMBA2 ? dt : 1 / (1 + specdec__exp(-made[m->beta_alpha_joined ? pair : i]));
     }
 }
 
-/* Channels of a block of the convolution: those of a head where heads are normed, else some. */
-static int specdec__forward_mix_block(const specdec__mixing *m) { return m->kind == SPECDEC__DELTA ? m->rows : 64; }
+/* Returns the channels of a block of the convolution: those of one head where heads are normalised, else 64. */
+static int specdec__forward_mix_block_channels(const specdec__mixing *m)
+{
+    return m->kind == SPECDEC__DELTA ? m->rows : 64;
+}
 
-/* Block `block` of a row after the convolution. With block 0, also what the heads' updates need. */
-static void specdec__forward_mix_convolve(specdec__context *c, const specdec__mix_part *part,
-                                          const specdec__layer *layer, int number, int block)
+/* Computes the convolution of one row for a block of channels, with the norms of queries and keys; for block 0 also the
+   decays and rates of all heads. Of the short kind, writes the gated output to h. */
+static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec__mix_part *part,
+                                              const specdec__layer *layer, int number, int block)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const specdec__mix_row *row = &c->mix.row[number];
-    const int size = specdec__forward_mix_block(m), at = block * size, count = specdec__min_int(size, m->channels - at);
+    const int size = specdec__forward_mix_block_channels(m), at = block * size;
+    const int count = specdec__min_int(size, m->channels - at);
     const float *taps[SPECDEC__MOST_TAPS], *bias = layer->vector[SPECDEC__MIX_BIAS];
-    float *out = c->mix.made + (size_t)number * (size_t)c->mix.made_stride;
+    float *out = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
     int i;
 
-    specdec__forward_mix_taps(c, part, layer->state, number, m->taps, taps);
+    specdec__forward_mix_find_taps(c, part, layer->state, number, m->taps, taps);
     if (!block && m->heads)
-        specdec__forward_mix_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
-                                   out + m->channels + specdec__round_up(m->heads, 16));
+        specdec__forward_mix_compute_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
+                                           out + m->channels + specdec__round_up(m->heads, 16));
     for (i = 0; i < m->taps; i++)
         taps[i] += at;
     c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__MIX_TAPS : SPECDEC__MIX_SHORT_TAPS] + at,
                          (size_t)m->channels, m->taps, bias ? bias + at : NULL, specdec__mixing_kinds[m->kind].silu,
                          count, out + at);
     if (m->kind == SPECDEC__DELTA && block < 2 * m->groups) /* queries, then keys: of length 1 */
-        c->kernels->norm(out + at, c->mix.unit + (block < m->groups ? 0 : m->rows), c->model->epsilon / (float)m->rows,
-                         m->rows, 0, m->rows, out + at);
+        c->kernels->norm(out + at, c->mix.unit_weights + (block < m->groups ? 0 : m->rows),
+                         c->model->epsilon / (float)m->rows, m->rows, 0, m->rows, out + at);
     if (m->kind == SPECDEC__SHORT) {
         const float *gate = c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + m->channels + at;
-        float *gated = c->h + (size_t)row->node * (size_t)c->mix.inner + at;
+        float *gated = c->h + (size_t)row->node * (size_t)c->mix.output_stride + at;
 
         for (i = 0; i < count; i++)
             gated[i] = gate[i] * out[at + i];
     }
 }
 
-/* The part that a row belongs to. */
-static const specdec__mix_part *specdec__forward_mix_part(const specdec__context *c, int row)
+/* Returns the part that a row belongs to. */
+static const specdec__mix_part *specdec__forward_mix_find_part(const specdec__context *c, int row)
 {
     const specdec__mix_part *part = c->mix.part + c->mix.parts - 1;
 
-    while (part->first > row)
+    while (part->first_row > row)
         part--;
     return part;
 }
 
-/* Whether a row's inputs are to pass the convolution: it is run, or others of its branch are, or it waits. */
-static int specdec__forward_mix_wanted(const specdec__context *c, int number)
+/* Whether the convolution of a row is needed: the row is a node that is run, has such a node in its subtree, or is a
+   waiting token. */
+static int specdec__forward_mix_needs_convolution(const specdec__context *c, int number)
 {
     const specdec__mix_row *row = &c->mix.row[number];
 
     return row->node >= 0 || (c->kv.states.mixing.heads &&
-                              (row->weight || number < specdec__forward_mix_part(c, number)->first +
-                                                           specdec__forward_mix_part(c, number)->waiting));
+                              (row->subtree_nodes || number < specdec__forward_mix_find_part(c, number)->first_row +
+                                                           specdec__forward_mix_find_part(c, number)->waiting));
 }
 
-/* Applies a row to the matrix of a head; where it is run, its output goes to h. */
-static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer *layer, int head, int number,
-                                       float *matrix)
+/* Applies a row to the matrix of a head; if the row is a node that is run, writes the head's output to h. */
+static void specdec__forward_mix_apply_row(specdec__context *c, const specdec__layer *layer, int head, int number,
+                                           float *matrix)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
-    const float *made = c->mix.made + (size_t)number * (size_t)c->mix.made_stride;
+    const float *made = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
     const int node = c->mix.row[number].node;
-    const int group = m->cycles ? head % m->groups : head / (m->heads / m->groups);
+    const int group = m->keys_by_modulo ? head % m->groups : head / (m->heads / m->groups);
     specdec__recurrence r;
 
     r.matrix = matrix;
     r.rows = m->rows;
     r.values = m->values;
-    r.corrects = specdec__mixing_kinds[m->kind].corrects;
+    r.corrects = specdec__mixing_kinds[m->kind].delta_rule;
     r.decay = made[m->channels + head];
     r.rate = made[m->channels + specdec__round_up(m->heads, 16) + head];
-    r.key = made + m->key + group * m->rows;
-    r.query = node < 0 ? NULL : made + m->query + group * m->rows;
-    r.value = made + m->value + head * m->values;
-    r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->mix.inner + (size_t)(head * m->values);
+    r.key = made + m->key_channel + group * m->rows;
+    r.query = node < 0 ? NULL : made + m->query_channel + group * m->rows;
+    r.value = made + m->value_channel + head * m->values;
+    r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)(head * m->values);
     c->kernels->recur(&r);
     if (r.out && layer->vector[SPECDEC__MIX_D])
         c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
 }
 
-/* Head `head` of a layer for a part: its matrix is read and written once. */
-static void specdec__forward_mix_head(specdec__context *c, int thread, const specdec__mix_part *part,
-                                      const specdec__layer *layer, int head)
+/* Computes one head of a layer for one part: applies waiting tokens and certain nodes to its matrix, then walks the
+   other nodes on copies. The matrix is read and written once. */
+static void specdec__forward_mix_run_head(specdec__context *c, int thread, const specdec__mix_part *part,
+                                          const specdec__layer *layer, int head)
 {
     specdec__states *s = &c->kv.states;
-    const size_t size = specdec__mixing_head(&s->mixing), bytes = size * sizeof(float);
-    const size_t at = (size_t)layer->state * specdec__state_layer(&s->mixing) + 2 * specdec__mixing_window(&s->mixing) +
-                      (size_t)head * size;
-    float *from = part->from < 0 ? NULL : specdec__states_at(s, part->from) + at, *base = from;
+    const size_t size = specdec__mixing_head_floats(&s->mixing), bytes = size * sizeof(float);
+    const size_t at = (size_t)layer->state * specdec__state_layer_floats(&s->mixing) +
+                      2 * specdec__mixing_window_floats(&s->mixing) + (size_t)head * size;
+    float *from = part->read_slot < 0 ? NULL : specdec__states_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
     int i;
 
     scratch->state_read += from ? bytes : 0;
-    if (part->to >= 0) {
-        base = specdec__states_at(s, part->to) + at;
-        if (from && part->to != part->from)
+    if (part->written_slot >= 0) {
+        base = specdec__states_address(s, part->written_slot) + at;
+        if (from && part->written_slot != part->read_slot)
             memcpy(base, from, bytes);
         else if (!from)
             memset(base, 0, bytes);
-        for (i = part->first; i <= part->base; i++)
-            specdec__forward_mix_apply(c, layer, head, i, base);
+        for (i = part->first_row; i <= part->base_row; i++)
+            specdec__forward_mix_apply_row(c, layer, head, i, base);
         scratch->state_written += bytes;
     }
-    for (i = part->walk; i < part->walk + part->walks; i++) {
+    for (i = part->first_step; i < part->first_step + part->step_count; i++) {
         const specdec__mix_step *step = &c->mix.step[i];
-        float *copy = scratch->states + (size_t)step->to * size;
-        const float *source = step->from < 0 ? base : scratch->states + (size_t)step->from * size;
+        float *copy = scratch->state_copies + (size_t)step->target_copy * size;
+        const float *source = step->source_copy < 0 ? base : scratch->state_copies + (size_t)step->source_copy * size;
 
         if (!source)
             memset(copy, 0, bytes);
         else if (source != copy)
             memcpy(copy, source, bytes);
-        specdec__forward_mix_apply(c, layer, head, step->row, copy);
+        specdec__forward_mix_apply_row(c, layer, head, step->row, copy);
     }
 }
 
-/* The window of the convolution of a part, where its state is written; and what is kept of its nodes. */
-static void specdec__forward_mix_keep(specdec__context *c, int thread, const specdec__mix_part *part,
-                                      const specdec__layer *layer)
+/* Writes the window of the convolution of a part, if the part's state is written, and stores the inputs of its
+   nodes. */
+static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, const specdec__mix_part *part,
+                                              const specdec__layer *layer)
 {
     specdec__states *s = &c->kv.states;
     const specdec__mixing *m = &s->mixing;
     const size_t row = (size_t)m->channels, inputs = (size_t)m->kept * sizeof(float);
-    const int end = part + 1 < c->mix.part + c->mix.parts ? part[1].first : c->mix.rows;
+    const int end = part + 1 < c->mix.part + c->mix.parts ? part[1].first_row : c->mix.rows;
     const float *taps[SPECDEC__MOST_TAPS];
     int i, half;
     float *window;
 
-    if (part->to >= 0) {
-        half = part->to == part->from && !s->half[part->to];
-        window = specdec__states_at(s, part->to) + (size_t)layer->state * specdec__state_layer(m) +
-                 (half ? specdec__mixing_window(m) : 0);
-        specdec__forward_mix_taps(c, part, layer->state, part->base < part->first ? -1 : part->base, m->taps - 1, taps);
+    if (part->written_slot >= 0) {
+        half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
+        window = specdec__states_address(s,
+                                         part->written_slot) + (size_t)layer->state * specdec__state_layer_floats(m) +
+                 (half ? specdec__mixing_window_floats(m) : 0);
+        specdec__forward_mix_find_taps(c, part, layer->state, part->base_row < part->first_row ? -1 : part->base_row,
+                                       m->taps - 1, taps);
         for (i = 0; i < m->taps - 1; i++)
             memcpy(window + (size_t)i * row, taps[i], row * sizeof *window);
-        c->scratch[thread].state_read += part->from < 0 ? 0 : specdec__mixing_window(m) * sizeof(float);
-        c->scratch[thread].state_written += specdec__mixing_window(m) * sizeof(float);
+        c->scratch[thread].state_read += part->read_slot < 0 ? 0 : specdec__mixing_window_floats(m) * sizeof(float);
+        c->scratch[thread].state_written += specdec__mixing_window_floats(m) * sizeof(float);
         c->scratch[thread].state_read += (size_t)part->waiting * inputs;
     }
-    for (i = specdec__max_int(part->base + 1, part->first); i < end; i++)
-        if (c->mix.row[i].node >= 0 && c->mix.row[i].place >= 0) {
-            memcpy(specdec__state_inputs(s, &part->view->state, c->mix.row[i].place, layer->state),
-                   specdec__forward_mix_inputs(c, part, layer->state, &c->mix.row[i]), inputs);
+    for (i = specdec__max_int(part->base_row + 1, part->first_row); i < end; i++)
+        if (c->mix.row[i].node >= 0 && c->mix.row[i].input_index >= 0) {
+            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index, layer->state),
+                   specdec__forward_mix_row_inputs(c, part, layer->state, &c->mix.row[i]), inputs);
             c->scratch[thread].state_written += inputs;
         }
 }
 
-/* Norms and gates group `group` of what the heads of a row have given. */
-static void specdec__forward_mix_gate(specdec__context *c, const specdec__layer *layer, int node, int group, int size)
+/* Applies norm and gate to one group of the outputs of heads in a row of h, of `size` values. For Mamba-2 the gate
+   comes before the norm. */
+static void specdec__forward_mix_apply_gate(specdec__context *c, const specdec__layer *layer, int node, int group,
+                                            int size)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const float *norm = layer->vector[m->kind == SPECDEC__DELTA ? SPECDEC__MIX_NORM : SPECDEC__MIX_NORMS];
-    float *out = c->h + (size_t)node * (size_t)c->mix.inner + (size_t)group * (size_t)size;
+    float *out = c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)group * (size_t)size;
     float *gate = c->mix.raw + (size_t)node * (size_t)c->mix.raw_stride + (size_t)group * (size_t)size;
 
     if (m->kind == SPECDEC__DELTA)
@@ -41928,11 +42288,12 @@ static void specdec__forward_mix_gate(specdec__context *c, const specdec__layer 
         memcpy(out, gate, (size_t)size * sizeof *out);
 }
 
-/* The convolution of all rows. Of the short kind its inputs are products. Returns 1 when cancelled. */
-static int specdec__forward_mix_first(specdec__context *c, int thread, const specdec__layer *layer)
+/* Computes a thread's share of the convolution of all rows. Of the short kind, its inputs are first multiplied by a
+   gate. Returns 1 when cancelled. */
+static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
-    const int size = specdec__forward_mix_block(m), blocks = (m->channels + size - 1) / size;
+    const int size = specdec__forward_mix_block_channels(m), blocks = (m->channels + size - 1) / size;
     const int items = c->mix.rows * blocks;
     int i, k, from, end = 0;
 
@@ -41948,22 +42309,23 @@ static int specdec__forward_mix_first(specdec__context *c, int thread, const spe
     }
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            if (specdec__forward_mix_wanted(c, from / blocks))
-                specdec__forward_mix_convolve(c, specdec__forward_mix_part(c, from / blocks), layer, from / blocks,
-                                              from % blocks);
+            if (specdec__forward_mix_needs_convolution(c, from / blocks))
+                specdec__forward_mix_convolve_row(c, specdec__forward_mix_find_part(c, from / blocks), layer,
+                                                  from / blocks, from % blocks);
     return specdec__pool_barrier(c->pool);
 }
 
-/* h = what a recurrent layer makes of c->mix.raw, which its matrices have made. Of units (part, head or what is kept)
-   that are done nothing is done again. Returns 1 when cancelled. */
-static int specdec__forward_mix(specdec__context *c, int thread, const specdec__layer *layer)
+/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.raw, the outputs of its input matrices.
+   Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns 1 when
+   cancelled. */
+static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
     int items = c->mix.parts * units, from, end = 0;
     unsigned char *done = c->mix.done + (size_t)layer->state * (size_t)items;
 
-    if (specdec__forward_mix_first(c, thread, layer))
+    if (specdec__forward_mix_convolve_rows(c, thread, layer))
         return 1;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
@@ -41972,9 +42334,9 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
             if (done[from])
                 continue;
             if (from % units < m->heads)
-                specdec__forward_mix_head(c, thread, part, layer, from % units);
+                specdec__forward_mix_run_head(c, thread, part, layer, from % units);
             else
-                specdec__forward_mix_keep(c, thread, part, layer);
+                specdec__forward_mix_store_inputs(c, thread, part, layer);
             done[from] = 1;
         }
     if (specdec__pool_barrier(c->pool))
@@ -41985,94 +42347,97 @@ static int specdec__forward_mix(specdec__context *c, int thread, const specdec__
     end = 0;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__forward_mix_gate(c, layer, from / groups, from % groups, m->inner / groups);
+            specdec__forward_mix_apply_gate(c, layer, from / groups, from % groups, m->output_width / groups);
     return specdec__pool_barrier(c->pool);
 }
 
 SPECDEC__FOR_SIZE
 
-static void specdec__forward_mix_settle_layers(void *argument, int thread)
+/* Runs all recurrent layers for the rows of specdec__forward_mix_finish_early, as a function of the thread pool. */
+static void specdec__forward_mix_finish_layers(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     int i;
 
     for (i = 0; i < c->model->layers; i++)
         if (c->model->layer[i].state >= 0)
-            specdec__forward_mix(c, thread, &c->model->layer[i]);
+            specdec__forward_mix_run_layer(c, thread, &c->model->layer[i]);
 }
 
-/* A step has ended early, or is not run at all: what waited is applied where it was not yet, and nothing else. That
-   takes as long as states are read, and is not cancelled. */
-static void specdec__forward_mix_settle(specdec__context *c)
+/* Finishes the states of a step that has ended early or is not run: applies the waiting tokens where they are not
+   applied yet, and no other rows. It takes as long as reading the states, and cannot be cancelled. */
+static void specdec__forward_mix_finish_early(specdec__context *c)
 {
-    specdec__mixes *m = &c->mix;
+    specdec__mix_rows *m = &c->mix;
     int *cancel = c->pool->cancel, never = 0, n = c->n, applies = 0, i, k;
 
     for (i = 0; i < m->parts; i++) {
         specdec__mix_part *part = &m->part[i];
 
         if (part->certain) {
-            specdec__states_part(&c->kv.states, part->to, -1);
-            part->to = -1;
+            specdec__states_add_reference(&c->kv.states, part->written_slot, -1);
+            part->written_slot = -1;
             part->waiting = 0;
         }
-        for (k = part->first + part->waiting; k < (i + 1 < m->parts ? part[1].first : m->rows); k++)
+        for (k = part->first_row + part->waiting; k < (i + 1 < m->parts ? part[1].first_row : m->rows); k++)
             m->row[k].node = -1;
-        for (k = part->first; k < (i + 1 < m->parts ? part[1].first : m->rows); k++)
-            m->row[k].weight = 0;
-        part->walks = 0;
-        applies |= part->to >= 0;
+        for (k = part->first_row; k < (i + 1 < m->parts ? part[1].first_row : m->rows); k++)
+            m->row[k].subtree_nodes = 0;
+        part->step_count = 0;
+        applies |= part->written_slot >= 0;
     }
     if (!applies || !c->kv.states.mixing.layers)
         return;
     c->n = 0;
     c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__forward_mix_settle_layers, c);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_mix_finish_layers, c);
     c->pool->cancel = cancel;
     c->n = n;
 }
 
-/* What comes of a step, for the states of its views: they have what waited, and what is certain if it is done. */
-static void specdec__forward_mix_end(specdec__context *c, int done)
+/* Ends a step for the states of its views: the waiting tokens are in them now; the state with the certain nodes becomes
+   state->uncommitted. done: 0: the step has ended early. */
+static void specdec__forward_mix_end_step(specdec__context *c, int done)
 {
     specdec__states *s = &c->kv.states;
     int i;
 
     if (!done)
-        specdec__forward_mix_settle(c);
+        specdec__forward_mix_finish_early(c);
     for (i = 0; i < c->mix.parts; i++) {
         const specdec__mix_part *part = &c->mix.part[i];
         specdec__state *state = &part->view->state;
         specdec__point point;
 
-        if (part->to < 0)
+        if (part->written_slot < 0)
             continue;
         point.length = part->view->length + part->certain;
-        point.slot = part->to;
+        point.slot = part->written_slot;
         point.certain = part->certain > 0;
         if (part->certain) {
-            state->next = point;
+            state->uncommitted = point;
             continue;
         }
-        if (part->to == part->from) {
-            s->half[part->to] ^= 1;
+        if (part->written_slot == part->read_slot) {
+            s->current_window[part->written_slot] ^= 1;
             state->point[state->count - 1].length = point.length;
         } else {
             specdec__state_advance(state, s, point);
         }
-        specdec__state_applied(state);
+        specdec__state_free_waiting(state);
     }
     c->mix.parts = 0;
     for (i = 0; i < c->threads; i++) {
-        s->read += c->scratch[i].state_read;
-        s->written += c->scratch[i].state_written;
+        s->bytes_read += c->scratch[i].state_read;
+        s->bytes_written += c->scratch[i].state_written;
         c->scratch[i].state_read = c->scratch[i].state_written = 0;
     }
 }
 
-/* Lays out the rows of a batch whose views have states. */
-static specdec_result specdec__forward_mix_prepare(specdec__context *c, const specdec__batch *batch,
-                                                   specdec_error *error)
+/* Lays out the rows of a batch for the recurrent layers. Errors: FULL (a state, its inputs or a free slot is
+   missing). */
+static specdec_result specdec__forward_mix_prepare_step(specdec__context *c, const specdec__batch *batch,
+                                                        specdec_error *error)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     int i, k, fine = 1;
@@ -42086,470 +42451,83 @@ static specdec_result specdec__forward_mix_prepare(specdec__context *c, const sp
         if (k < i)
             continue;
         for (k = i; k < batch->n && !fresh; k++)
-            fresh = k >= batch->done && batch->views[k] == batch->views[i];
-        fine = !fresh || specdec__forward_mix_view(c, batch, i);
+            fresh = k >= batch->done_count && batch->views[k] == batch->views[i];
+        fine = !fresh || specdec__forward_mix_lay_out_view(c, batch, i);
     }
     memset(c->mix.done, 0, (size_t)m->layers * (size_t)c->mix.parts * (size_t)(m->heads + 1));
     if (fine)
         return SPECDEC_OK;
-    specdec__forward_mix_end(c, 0);
+    specdec__forward_mix_end_step(c, 0);
     return specdec__fail(error, SPECDEC_ERROR_FULL, "the state of a sequence is not there");
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>forward/block: dynamic convolutions over the rows of a block: see specdec__block.
+ * >>forward/block: dynamic convolutions over the rows of a block that is drafted in one pass: see specdec__block_model.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* A thread's part of a convolution: rows of c->mixed (n, e) become sums over taps of weights times rows of x (n, e),
-   the row itself and those before it; c->convs has what the half's matrix says of each row. side: 0: before the half,
-   1: behind it. Canonical: taps in order. */
-static void specdec__forward_convolve(specdec__context *c, int thread, const float *base, int side, const float *x)
+/* Computes a thread's part of a dynamic convolution: each row of c->conv_output (n, e) is a sum over taps of weights
+   times the rows of x (n, e) up to its own. Weights are `base` plus those that the half's matrix has projected from the
+   row, in c->conv_weights. side: 0: the convolution before the half, 1: the one behind it. A half is attention or the
+   feed-forward network of a layer. Canonical: taps in order. */
+static void specdec__forward_convolve_block(specdec__context *c, int thread, const float *base, int side,
+                                            const float *x)
 {
-    const specdec__block *b = &c->model->block;
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int width = c->model->embedding, groups = width / b->group;
-    const int end = specdec__min_int(part.to * 32, width), stride = specdec__forward_stride(2 * b->taps * groups);
+    const specdec__block_model *b = &c->model->block;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int width = c->model->embedding, groups = width / b->group_size;
+    const int end = specdec__min_int(part.end_block * 32,
+                                     width), stride = specdec__forward_stride(2 * b->taps * groups);
     int i, tap, d;
 
-    for (i = part.first; i < part.last; i++) {
-        float *out = c->mixed + (size_t)i * (size_t)c->e;
+    for (i = part.first_row; i < part.end_row; i++) {
+        float *out = c->conv_output + (size_t)i * (size_t)c->e;
 
-        memset(out + part.from * 32, 0, (size_t)(part.to - part.from) * 32 * sizeof *out);
+        memset(out + part.first_block * 32, 0, (size_t)(part.end_block - part.first_block) * 32 * sizeof *out);
         for (tap = 0; tap < b->taps && tap <= i; tap++) {
             const float *from = x + (size_t)(i - tap) * (size_t)c->e;
-            const float *own = c->convs + (size_t)i * (size_t)stride + (side * b->taps + tap) * groups;
+            const float *own = c->conv_weights + (size_t)i * (size_t)stride + (side * b->taps + tap) * groups;
             const float *fixed = base + (size_t)(side * b->taps + tap) * (size_t)width;
 
-            for (d = part.from * 32; d < end; d++)
-                out[d] += (own[d / b->group] + fixed[d]) * from[d];
+            for (d = part.first_block * 32; d < end; d++)
+                out[d] += (own[d / b->group_size] + fixed[d]) * from[d];
         }
     }
 }
 
-/* A thread's part of c->mixed goes back to where the half's output is awaited. */
-static void specdec__forward_convolved(const specdec__context *c, int thread, float *x)
+/* Copies a thread's part of c->conv_output to x. */
+static void specdec__forward_copy_mixed(const specdec__context *c, int thread, float *x)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
 
-    for (i = part.first; i < part.last; i++) {
-        const size_t at = (size_t)i * (size_t)c->e + (size_t)part.from * 32;
+    for (i = part.first_row; i < part.end_row; i++) {
+        const size_t at = (size_t)i * (size_t)c->e + (size_t)part.first_block * 32;
 
-        memcpy(x + at, c->mixed + at, (size_t)(part.to - part.from) * 32 * sizeof *x);
+        memcpy(x + at, c->conv_output + at, (size_t)(part.end_block - part.first_block) * 32 * sizeof *x);
     }
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>forward/step: a step: layers, experts, logits; committing its nodes.
+ * >>forward/experts: mixtures of experts: chooses the experts of each row of a step, and multiplies the matrices of
+ *     each expert by the columns of its rows.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-static specdec__output specdec__forward_output(const specdec__layer *layer, int matrix, int bias, float *out,
-                                               int stride)
-{
-    specdec__output t;
-
-    t.matrix = &layer->matrix[matrix];
-    t.bias = bias >= 0 ? layer->vector[bias] : NULL;
-    t.out = out;
-    t.stride = (size_t)stride;
-    return t;
-}
-
-static specdec__input specdec__forward_input(float *values, int n, int stride, const float *up)
-{
-    specdec__input in;
-
-    in.values = values;
-    in.n = n;
-    in.stride = stride;
-    in.from = NULL;
-    in.norm = NULL;
-    in.rows = NULL;
-    in.up = up;
-    in.up_stride = stride;
-    in.alone = 0;
-    in.shape = NULL;
-    return in;
-}
-
-/* What `up` is multiplied by, or without it what is activated by itself, in a layer. */
-static specdec__input specdec__forward_activated(const specdec__context *c, const specdec__layer *layer, float *values,
-                                                 int n, int stride, const float *up)
-{
-    specdec__input in = specdec__forward_input(values, n, stride, up);
-
-    in.alone = !up;
-    in.shape = c->model->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU ? layer->activation : NULL;
-    return in;
-}
-
-/* Rows of h that are those of x, or, where there is a weight, their norms. */
-static specdec__input specdec__forward_normed(specdec__context *c, int n, const float *norm)
-{
-    specdec__input in = specdec__forward_input(c->h, n, c->e, NULL);
-
-    in.from = c->x;
-    in.norm = norm;
-    return in;
-}
-
-/* Quantises an input and multiplies matrices by it. Returns 1 when cancelled. */
-static int specdec__forward_project(specdec__context *c, int thread, const specdec__input *in,
-                                    const specdec__output *targets, int count)
-{
-    specdec__forward_quantise(c, thread, in);
-    if (specdec__pool_barrier(c->pool))
-        return 1;
-    specdec__forward_multiply(c, thread, targets, count);
-    return specdec__pool_barrier(c->pool);
-}
-
-/* Queries, which stand in c->queries and c->absorbed then, and the one key of all heads, before its norm, of latent
-   attention. Returns 1 when cancelled. */
-static int specdec__forward_latent_queries(specdec__context *c, int thread, const specdec__layer *layer)
-{
-    const specdec__latent *latent = &c->model->latent_attention;
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    const int queries = specdec__forward_stride(layer->shape.heads * latent->key_dim);
-    const int low = specdec__forward_stride(latent->query_rank);
-    specdec__output t[2];
-
-    t[0] = latent->query_rank ? specdec__forward_output(layer, SPECDEC__Q_A, -1, c->low, low)
-                              : specdec__forward_output(layer, SPECDEC__Q, -1, c->queries, queries);
-    t[1] = specdec__forward_output(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
-    if (specdec__forward_project(c, thread, &in, t, 2))
-        return 1;
-    if (latent->query_rank) {
-        in = specdec__forward_input(c->h, c->n, low, NULL);
-        in.from = c->low;
-        in.norm = layer->vector[SPECDEC__LOW_NORM];
-        t[0] = specdec__forward_output(layer, SPECDEC__Q_B, -1, c->queries, queries);
-        if (specdec__forward_project(c, thread, &in, t, 1))
-            return 1;
-    }
-    return specdec__forward_absorb(c, thread, layer);
-}
-
-/* What the first matrices of a half read where it begins with a convolution: of norms of x, of which *in tells. Returns
-   1 when cancelled. */
-static int specdec__forward_convolve_input(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
-                                           int base, specdec__input *in)
-{
-    const int stride = specdec__forward_stride(layer->matrix[matrix].rows);
-    const specdec__output t = specdec__forward_output(layer, matrix, -1, c->convs, stride);
-
-    if (specdec__forward_project(c, thread, in, &t, 1))
-        return 1;
-    specdec__forward_convolve(c, thread, layer->vector[base], 0, in->values);
-    *in = specdec__forward_input(c->mixed, c->n, c->e, NULL);
-    return specdec__pool_barrier(c->pool);
-}
-
-/* The output of such a half, in c->y, goes through another convolution. Returns 1 when cancelled. */
-static int specdec__forward_convolve_output(specdec__context *c, int thread, const float *base)
-{
-    specdec__forward_convolve(c, thread, base, 1, c->y);
-    if (specdec__pool_barrier(c->pool))
-        return 1;
-    specdec__forward_convolved(c, thread, c->y);
-    return 0;
-}
-
-/* Queries, keys and values of a layer. Returns 1 when cancelled. */
-static int specdec__forward_queries(specdec__context *c, int thread, const specdec__layer *layer)
-{
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    const specdec__shape *s = &layer->shape;
-    const int owns = specdec__context_keys(c, layer)->owns, values = layer->matrix[SPECDEC__V].rows > 0;
-    specdec__output t[3];
-
-    if (c->model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS)
-        in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
-    if (c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__ATTENTION_CONV,
-                                                    SPECDEC__ATTENTION_CONV_BASE, &in))
-        return 1;
-    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
-                                   specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
-    t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
-                                   specdec__forward_stride(s->kv_heads * s->key_dim));
-    t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
-                                   specdec__forward_stride(s->kv_heads * s->value_dim));
-    return specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1);
-}
-
-/* x += attention of it. Returns 1 when cancelled. */
-static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
-{
-    const specdec__latent *latent = &c->model->latent_attention;
-    const specdec__shape *s = &layer->shape;
-    const int items = c->n * s->kv_heads;
-    const int attended = specdec__forward_stride(s->heads * (latent->rank ? latent->value_dim : s->value_dim));
-    specdec__input in;
-    specdec__output t;
-    int from, end = 0;
-
-    if (thread == 0)
-        c->turned.n = c->n * s->heads;
-    if (latent->rank ? specdec__forward_latent_queries(c, thread, layer) : specdec__forward_queries(c, thread, layer))
-        return 1;
-    if (c->model->trait[SPECDEC__JOINT_NORMS]) {
-        specdec__forward_joint_norms(c, thread, layer);
-        if (specdec__pool_barrier(c->pool))
-            return 1;
-    }
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
-        for (; from < end; from++)
-            specdec__forward_rotate(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
-    if (specdec__pool_barrier(c->pool))
-        return 1;
-    if (c->recall) {
-        c->recall(c, thread, layer);
-        if (specdec__pool_barrier(c->pool))
-            return 1;
-    }
-    if (specdec__forward_attention(c, thread, layer) ||
-        (latent->rank &&
-         specdec__forward_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
-        return 1;
-    in = specdec__forward_input(c->h, c->n, attended, NULL);
-    t = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, &t, 1) ||
-        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
-        return 1;
-    if (layer->state >= 0)
-        specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.beside, c->x);
-    else
-        specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
-    return specdec__pool_barrier(c->pool);
-}
-
-/* Where in the rows of a recurrent layer the first matrices put what they make. */
-static int specdec__forward_mix_targets(const specdec__context *c, const specdec__layer *layer, specdec__output *t)
-{
-    const specdec__mixing *m = &c->model->mixing;
-    const struct { int matrix, at; } made[] = {
-        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0}, {SPECDEC__MIX_QKV, m->inputs},
-        {SPECDEC__MIX_BETA, m->inputs + m->channels}, {SPECDEC__MIX_BOTH, m->inputs + m->channels},
-        {SPECDEC__MIX_ALPHA, m->inputs + m->channels + specdec__round_up(m->heads, 16)}};
-    int i, count = 0;
-
-    for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
-        if (layer->matrix[made[i].matrix].rows)
-            t[count++] = specdec__forward_output(layer, made[i].matrix, -1, c->mix.raw + made[i].at,
-                                                 c->mix.raw_stride);
-    return count;
-}
-
-/* x += what a recurrent layer makes of it; where the layer attends, too, the sum waits in c->mix.beside. Returns 1 when
-   cancelled. */
-static int specdec__forward_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
-{
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    const specdec__mixing *m = &c->model->mixing;
-    specdec__output t[4];
-    const int count = specdec__forward_mix_targets(c, layer, t);
-
-    if (specdec__forward_project(c, thread, &in, t, count) || specdec__forward_mix(c, thread, layer))
-        return 1;
-    in = specdec__forward_input(c->h, c->n, c->mix.inner, NULL);
-    t[0] = specdec__forward_output(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, t, 1))
-        return 1;
-    if (layer->shape.kv_heads)
-        specdec__forward_add(c, thread, NULL, c->x, c->mix.beside);
-    else
-        specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
-    return specdec__pool_barrier(c->pool);
-}
-
-/* out (n, e) = down(activation(gate x) * up x), or, without a gate, down(activation(up x)): the network of a layer that
-   every token goes through. Returns 1 when cancelled. */
-static int specdec__forward_network(specdec__context *c, int thread, const specdec__layer *layer,
-                                    const specdec__input *x, float *out)
-{
-    const int ff = specdec__forward_stride(layer->shape.feed_forward);
-    const int gated = layer->matrix[SPECDEC__GATE].rows > 0;
-    float *up = layer->shape.experts ? c->up : c->y;
-    specdec__input in;
-    specdec__output t[2];
-
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
-    t[gated] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
-    if (specdec__forward_project(c, thread, x, t, 1 + gated))
-        return 1;
-    if (layer->sparsity > 0 || layer->sparsity < 0) {
-        specdec__forward_sparsify(c, thread, layer->sparsity, c->hidden, layer->shape.feed_forward, ff);
-        if (specdec__pool_barrier(c->pool))
-            return 1;
-    }
-    in = specdec__forward_activated(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
-    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
-    return specdec__forward_project(c, thread, &in, t, 1);
-}
-
-/* x += what its network makes of it. Returns 1 when cancelled. */
-static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
-{
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
-
-    if ((c->convs && specdec__forward_convolve_input(c, thread, layer, SPECDEC__FFN_CONV, SPECDEC__FFN_CONV_BASE,
-                                                     &in)) ||
-        specdec__forward_network(c, thread, layer, &in, c->y) ||
-        (c->convs && specdec__forward_convolve_output(c, thread, layer->vector[SPECDEC__FFN_CONV_BASE])))
-        return 1;
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
-    return specdec__pool_barrier(c->pool);
-}
-
-/* Row i of the embeddings for layers, of which x0 and its product are there: see specdec__inputs. */
-static void specdec__forward_layer_input(specdec__context *c, int thread, int i)
-{
-    const specdec__inputs *inputs = &c->model->inputs;
-    const int width = inputs->width, all = inputs->table.columns;
-    float *row = c->inputs + (size_t)i * (size_t)specdec__forward_stride(all), *table = c->scratch[thread].inputs;
-    int at;
-
-    specdec__quant_to_float(inputs->table.type, inputs->table.file + (size_t)c->batch->tokens[c->first + i] *
-                                                                         inputs->table.row_bytes, (size_t)all, table);
-    c->kernels->scale(row, (float)specdec__inverse_root(c->model->embedding), all);
-    for (at = 0; at < all; at += width) {
-        c->kernels->norm(row + at, inputs->norm, c->model->epsilon, width, 0, width, row + at);
-        c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_root(width)), table + at, width);
-    }
-    c->kernels->scale(row, 0.707106769f, all);
-    specdec__forward_check(c, thread, i, row, all, SPECDEC__SOUND);
-}
-
-/* The embeddings for layers of all rows. Returns 1 when cancelled. */
-static int specdec__forward_layer_inputs(specdec__context *c, int thread)
-{
-    const specdec__input in = specdec__forward_normed(c, c->n, NULL);
-    specdec__output t;
-    int i;
-
-    t.matrix = &c->model->inputs.matrix;
-    t.bias = NULL;
-    t.out = c->inputs;
-    t.stride = (size_t)specdec__forward_stride(t.matrix->rows);
-    if (specdec__forward_project(c, thread, &in, &t, 1))
-        return 1;
-    for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
-        specdec__forward_layer_input(c, thread, i);
-    return specdec__pool_barrier(c->pool);
-}
-
-/* What the streams' router of a layer says of x. Returns 1 when cancelled. */
-static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
-{
-    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
-    const specdec__output t = specdec__forward_output(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router, 16);
-
-    return specdec__forward_project(c, thread, &in, &t, 1);
-}
-
-/* The streams of all rows are made of x, which is the first; or, at the end, x of them. Returns 1 when cancelled. */
-static int specdec__forward_project_streams(specdec__context *c, int thread, int end)
-{
-    const specdec__streams *streams = &c->model->streams;
-    const int others = streams->count - 1;
-    specdec__input in = specdec__forward_normed(c, c->n, NULL);
-    specdec__output t[SPECDEC__MOST_STREAMS - 1];
-    int s;
-
-    for (s = 0; s < others; s++) {
-        t[s].matrix = &streams->matrix[end][s];
-        t[s].bias = NULL;
-        t[s].out = specdec__forward_stream(c, s + 1, 0);
-        in.from = t[s].out;
-        t[s].stride = (size_t)c->e;
-        if (end && specdec__forward_project(c, thread, &in, &t[s], 1))
-            return 1;
-    }
-    in.from = c->x;
-    if (!end && specdec__forward_project(c, thread, &in, t, others))
-        return 1;
-    specdec__forward_even(c, thread, end);
-    return specdec__pool_barrier(c->pool);
-}
-
-/* How a layer begins that has several streams: it predicts them. Returns 1 when cancelled. */
-static int specdec__forward_layer_begin(specdec__context *c, int thread, const specdec__layer *layer)
-{
-    if (specdec__forward_route_streams(c, thread, layer))
-        return 1;
-    specdec__forward_predict(c, thread, layer);
-    return specdec__pool_barrier(c->pool);
-}
-
-/* x becomes (x + what stands beside attention) / root(2): see specdec__streams. Returns 1 when cancelled. */
-static int specdec__forward_laurel(specdec__context *c, int thread, const specdec__layer *layer)
-{
-    const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
-    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    specdec__output t = specdec__forward_output(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
-
-    in.from = c->predicted;
-    if (specdec__forward_project(c, thread, &in, &t, 1))
-        return 1;
-    in = specdec__forward_input(c->hidden, c->n, stride, NULL);
-    t = specdec__forward_output(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
-    if (specdec__forward_project(c, thread, &in, &t, 1))
-        return 1;
-    specdec__forward_add_laurel(c, thread, layer);
-    return specdec__pool_barrier(c->pool);
-}
-
-/* How a layer ends: streams are corrected, if there are several; x, or all others, += what comes of its own embeddings,
-   if there are any; then times its factor. Returns 1 when cancelled. */
-static int specdec__forward_layer_end(specdec__context *c, int thread, const specdec__layer *layer)
-{
-    const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
-    const int count = c->model->streams.count;
-    specdec__input in = specdec__forward_normed(c, c->n, NULL);
-    specdec__output t;
-    int s;
-
-    if (count) {
-        if (specdec__forward_route_streams(c, thread, layer))
-            return 1;
-        specdec__forward_correct(c, thread, layer);
-        in = specdec__forward_input(c->h, c->n, c->e, NULL); /* which is made of x */
-    }
-
-    if (width) {
-        t = specdec__forward_output(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
-        if (specdec__forward_project(c, thread, &in, &t, 1))
-            return 1;
-        in = specdec__forward_input(c->hidden, c->n, stride, c->inputs + (size_t)layer->index * (size_t)width);
-        in.up_stride = specdec__forward_stride(c->model->inputs.matrix.rows);
-        t = specdec__forward_output(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
-        if (specdec__forward_project(c, thread, &in, &t, 1))
-            return 1;
-        for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
-            specdec__forward_add(c, thread, layer->vector[SPECDEC__AFTER_INPUT], specdec__forward_stream(c, s, 0),
-                                 specdec__forward_stream(c, s, 0));
-    }
-    if (layer->vector[SPECDEC__OUTPUT_SCALE])
-        specdec__forward_scale(c, thread, *layer->vector[SPECDEC__OUTPUT_SCALE]);
-    return specdec__pool_barrier(c->pool);
-}
-
-/* What a router says of the experts of a row (experts) becomes their softmax or their sigmoids. */
-static void specdec__forward_router(const specdec__context *c, float *router)
+/* Turns a router's outputs for the experts of a row, router (experts), into their softmax or their sigmoids. */
+static void specdec__forward_normalise_router(const specdec__context *c, float *router)
 {
     const specdec__model *m = c->model;
     float sum = 0;
     int i;
 
-    if (m->sigmoid) {
+    if (m->sigmoid_experts) {
         for (i = 0; i < m->experts; i++)
             router[i] = 1 / (1 + specdec__exp(-router[i]));
         return;
@@ -42561,103 +42539,109 @@ static void specdec__forward_router(const specdec__context *c, float *router)
         router[i] /= sum;
 }
 
-/* What candidates are chosen by: the score of i is value[i] + bias[i]. */
-typedef struct specdec__scores {
-    const float *value, *bias; /* bias NULL: 0 */
-} specdec__scores;
+/* Scores by which experts, or groups of experts, are ranked: the score of number i is value[i] + bias[i]. */
+typedef struct specdec__ranking_scores {
+    const float *scores, *bias; /* of each number; bias NULL: zeros */
+} specdec__ranking_scores;
 
-static float specdec__forward_scored(const specdec__scores *s, int i)
+/* Returns the score of number i. */
+static float specdec__forward_ranking_score(const specdec__ranking_scores *s, int i)
 {
-    return s->value[i] + (s->bias ? s->bias[i] : 0);
+    return s->scores[i] + (s->bias ? s->bias[i] : 0);
 }
 
-/* Puts i into its place among order[count], in order of falling scores, of which `most` stay. Returns how many. */
-static int specdec__forward_rank(const specdec__scores *scores, int i, int *order, int count, int most)
+/* Inserts number i into a list of the `most` highest scores: order[count], highest first. Returns the new count. */
+static int specdec__forward_insert_ranked(const specdec__ranking_scores *scores, int i, int *order, int count, int most)
 {
-    const float score = specdec__forward_scored(scores, i);
+    const float score = specdec__forward_ranking_score(scores, i);
     int at = specdec__min_int(count, most - 1);
 
-    if (count == most && !(score > specdec__forward_scored(scores, order[at])))
+    if (count == most && !(score > specdec__forward_ranking_score(scores, order[at])))
         return count;
-    for (; at > 0 && score > specdec__forward_scored(scores, order[at - 1]); at--)
+    for (; at > 0 && score > specdec__forward_ranking_score(scores, order[at - 1]); at--)
         order[at] = order[at - 1];
     order[at] = i;
     return specdec__min_int(count + 1, most);
 }
 
-/* Marks the groups of experts that are chosen from: those whose two largest scores have the largest sums. */
-static void specdec__forward_open(const specdec__model *m, const specdec__scores *scores, unsigned char *open)
+/* Marks the groups that experts are chosen from, open (groups) = 1: those with the largest sums of two scores. */
+static void specdec__forward_choose_groups(const specdec__model *m, const specdec__ranking_scores *scores,
+                                           unsigned char *open)
 {
     const int size = m->experts / m->groups;
     float sums[SPECDEC__MAX_CHOSEN];
-    const specdec__scores of_groups = {sums, NULL};
+    const specdec__ranking_scores of_groups = {sums, NULL};
     int best[SPECDEC__MAX_CHOSEN], two[2], count = 0, i, k;
 
     for (i = 0; i < m->groups; i++) {
         int found = 0;
 
         for (k = i * size; k < (i + 1) * size; k++)
-            found = specdec__forward_rank(scores, k, two, found, 2);
-        sums[i] = specdec__forward_scored(scores, two[0]) +
-                  (found > 1 ? specdec__forward_scored(scores, two[1]) : 0);
-        count = specdec__forward_rank(&of_groups, i, best, count, m->groups_chosen);
+            found = specdec__forward_insert_ranked(scores, k, two, found, 2);
+        sums[i] = specdec__forward_ranking_score(scores, two[0]) +
+                  (found > 1 ? specdec__forward_ranking_score(scores, two[1]) : 0);
+        count = specdec__forward_insert_ranked(&of_groups, i, best, count, m->groups_chosen);
     }
     memset(open, 0, (size_t)m->groups);
     for (i = 0; i < count; i++)
         open[best[i]] = 1;
 }
 
-/* Chooses the experts of a row by what the router says (experts), and how much they count. */
-static void specdec__forward_choose(const specdec__context *c, const specdec__layer *layer, int row, float *router)
+/* Chooses the experts of a row from the outputs of the router, router (experts), and computes their weights. */
+static void specdec__forward_choose_experts(const specdec__context *c, const specdec__layer *layer, int row,
+                                            float *router)
 {
     const specdec__model *m = c->model;
-    const specdec__scores scores = {router, layer->vector[SPECDEC__CHOICE_BIAS]};
-    float *share = c->routes.share + row * m->chosen, sum = 0;
-    int *expert = c->routes.expert + row * m->chosen, count = 0, i;
+    const specdec__ranking_scores scores = {router, layer->vector[SPECDEC__CHOICE_BIAS]};
+    float *share = c->routes.weight + row * m->chosen_experts, sum = 0;
+    int *expert = c->routes.expert + row * m->chosen_experts, count = 0, i;
     unsigned char open[SPECDEC__MAX_CHOSEN];
 
-    specdec__forward_router(c, router);
-    specdec__forward_open(m, &scores, open);
+    specdec__forward_normalise_router(c, router);
+    specdec__forward_choose_groups(m, &scores, open);
     for (i = 0; i < m->experts; i++)
         if (open[i / (m->experts / m->groups)])
-            count = specdec__forward_rank(&scores, i, expert, count, m->chosen);
-    for (i = 0; i < m->chosen; i++)
+            count = specdec__forward_insert_ranked(&scores, i, expert, count, m->chosen_experts);
+    for (i = 0; i < m->chosen_experts; i++)
         sum += share[i] = router[expert[i]];
-    sum = !m->normed ? 1 : sum > 6.103515625e-5f ? sum : 6.103515625e-5f;
-    for (i = 0; i < m->chosen; i++)
+    sum = !m->normed_experts ? 1 : sum > 6.103515625e-5f ? sum : 6.103515625e-5f;
+    for (i = 0; i < m->chosen_experts; i++)
         share[i] = share[i] / sum * m->expert_scale;
 }
 
-/* Lays the columns of each expert side by side. */
-static void specdec__forward_sort(specdec__context *c)
+/* Assigns columns to all pairs of a row and an expert, so that the columns of an expert are contiguous, and makes jobs
+   of at most SPECDEC__COLUMNS columns. */
+static void specdec__forward_assign_columns(specdec__context *c)
 {
-    const int chosen = c->model->chosen, experts = c->model->experts, columns = c->n * chosen;
-    specdec__routes *r = &c->routes;
+    const int chosen = c->model->chosen_experts, experts = c->model->experts, columns = c->n * chosen;
+    specdec__expert_routes *r = &c->routes;
     int i, at;
 
-    memset(r->begin, 0, (size_t)(experts + 1) * sizeof *r->begin);
+    memset(r->first_column, 0, (size_t)(experts + 1) * sizeof *r->first_column);
     for (i = 0; i < columns; i++)
-        r->begin[r->expert[i] + 1]++;
+        r->first_column[r->expert[i] + 1]++;
     for (i = 0; i < experts; i++)
-        r->begin[i + 1] += r->begin[i];
+        r->first_column[i + 1] += r->first_column[i];
     for (r->jobs = 0, i = 0; i < experts; i++)
-        for (at = r->begin[i]; at < r->begin[i + 1]; at += SPECDEC__COLUMNS) {
-            specdec__job *job = &r->job[r->jobs++];
+        for (at = r->first_column[i]; at < r->first_column[i + 1]; at += SPECDEC__COLUMNS) {
+            specdec__expert_job *job = &r->job[r->jobs++];
 
             job->expert = i;
             job->column = at;
-            job->count = specdec__min_int(SPECDEC__COLUMNS, r->begin[i + 1] - at);
+            job->count = specdec__min_int(SPECDEC__COLUMNS, r->first_column[i + 1] - at);
         }
     for (i = 0; i < columns; i++) {
-        r->column[i] = r->begin[r->expert[i]]++;
+        r->column[i] = r->first_column[r->expert[i]]++;
         r->row[r->column[i]] = i / chosen;
     }
 }
 
-/* The tiles of item `at` of a walk, of which each job has so many, and the job. */
-static const specdec__output *specdec__forward_routed(const specdec__context *c, const specdec__output *targets,
-                                                      int at, int tiles, specdec__place *places,
-                                                      const specdec__job **job)
+/* Finds item `at` of a walk over all jobs, each of which has `tiles` tiles: *job becomes its job, places[0] its tile
+   and places[1] the next tile of the same matrix. Returns the target of the matrix. */
+static const specdec__matrix_product *specdec__forward_find_routed_tile(const specdec__context *c,
+                                                                        const specdec__matrix_product *targets, int at,
+                                                                        int tiles, specdec__matrix_tile *places,
+                                                                        const specdec__expert_job **job)
 {
     int own, i = at % tiles;
 
@@ -42673,12 +42657,13 @@ static const specdec__output *specdec__forward_routed(const specdec__context *c,
     return targets;
 }
 
-/* Matrices of experts, each over its own columns; as specdec__forward_multiply. */
-static void specdec__forward_multiply_routed(specdec__context *c, int thread, const specdec__output *targets, int count)
+/* Multiplies matrices of all experts, each by the columns of its expert; otherwise as specdec__forward_multiply. */
+static void specdec__forward_multiply_routed(specdec__context *c, int thread, const specdec__matrix_product *targets,
+                                             int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
-    const specdec__job *job, *unused;
-    specdec__output target;
+    const specdec__expert_job *job, *unused;
+    specdec__matrix_product target;
     specdec__walk walk;
     int tiles = 0, i, own, pair;
     float *sums[2];
@@ -42689,23 +42674,23 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
         tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
     for (specdec__walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
          specdec__walk_on(&walk, pair)) {
-        specdec__place places[2], next[2];
-        const specdec__output *t = specdec__forward_routed(c, targets, walk.at, tiles, places, &job);
+        specdec__matrix_tile places[2], next[2];
+        const specdec__matrix_product *t = specdec__forward_find_routed_tile(c, targets, walk.at, tiles, places, &job);
 
         own = specdec__matrix_tiles(t->matrix) / c->model->experts;
         pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
-        specdec__forward_routed(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
-        specdec__forward_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
+        specdec__forward_find_routed_tile(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
+        specdec__forward_multiply_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
         target = *t;
         target.bias = t->bias ? t->bias + job->expert * own * SPECDEC__ROWS : NULL;
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, &target, places[i].tile % own, job->column, job->count, sums[i]);
+            specdec__forward_store_tile(c, &target, places[i].tile % own, job->column, job->count, sums[i]);
     }
 }
 
-/* Quantises an input and multiplies matrices of experts by it. Returns 1 when cancelled. */
-static int specdec__forward_project_routed(specdec__context *c, int thread, const specdec__input *in,
-                                           const specdec__output *targets, int count)
+/* Quantises an input, a row for each column, and multiplies matrices of experts by it. Returns 1 when cancelled. */
+static int specdec__forward_project_routed(specdec__context *c, int thread, const specdec__matrix_input *in,
+                                           const specdec__matrix_product *targets, int count)
 {
     specdec__forward_quantise(c, thread, in);
     if (specdec__pool_barrier(c->pool))
@@ -42714,31 +42699,31 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
     return specdec__pool_barrier(c->pool);
 }
 
-/* out (n, stride) = what the experts of each row give, by their shares, best first. */
-static void specdec__forward_blend(specdec__context *c, int thread, float *out, int stride)
+/* Computes a thread's part of out (n, stride): each row's sum of outputs of experts times weights, best first. */
+static void specdec__forward_sum_experts(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, stride);
-    const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, stride);
+    const int at = part.first_block * 32, count = part.end_block * 32 - at, chosen = c->model->chosen_experts;
     int i, k;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         float *y = out + (size_t)i * (size_t)stride + at;
 
         memset(y, 0, (size_t)count * sizeof *y);
         for (k = i * chosen; k < (i + 1) * chosen; k++)
-            c->kernels->add_scaled(y, c->routes.share[k],
+            c->kernels->add_scaled(y, c->routes.weight[k],
                                    c->parts + (size_t)c->routes.column[k] * (size_t)stride + at, count);
     }
 }
 
-/* y += what the shared expert gives, times the sigmoid of what its router says, if it has one. */
-static void specdec__forward_share(specdec__context *c, int thread, const specdec__layer *layer)
+/* Adds the shared expert's output in c->parts to y, times the sigmoid of its router's output, if it has a router. */
+static void specdec__forward_add_shared_expert(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int at = part.from * 32, count = part.to * 32 - at;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         const size_t begin = (size_t)i * (size_t)c->e + (size_t)at;
         const int routed = layer->matrix[SPECDEC__SHARED_ROUTER].rows;
 
@@ -42747,22 +42732,432 @@ static void specdec__forward_share(specdec__context *c, int thread, const specde
     }
 }
 
-/* The routes of all rows, of which h is what routers read then: choices are shared out. Also what else experts need of
-   h. Returns 1 when cancelled. */
-static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
+ * >>forward/step: runs a step, one forward pass of a batch: embedding, layers, experts, logits; commits its nodes.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* Returns a product to compute: a layer's matrix, a bias (-1: none), and where rows go, `stride` floats apart. */
+static specdec__matrix_product specdec__forward_product(const specdec__layer *layer, int matrix, int bias, float *out,
+                                                        int stride)
+{
+    specdec__matrix_product t;
+
+    t.matrix = &layer->matrix[matrix];
+    t.bias = bias >= 0 ? layer->vector[bias] : NULL;
+    t.rows_out = out;
+    t.stride = (size_t)stride;
+    return t;
+}
+
+/* Returns an input of n rows of values, `stride` floats apart. up: NULL, or values become activation(values) * up. */
+static specdec__matrix_input specdec__forward_make_input(float *values, int n, int stride, const float *up)
+{
+    specdec__matrix_input in;
+
+    in.values = values;
+    in.n = n;
+    in.stride = stride;
+    in.source = NULL;
+    in.norm = NULL;
+    in.source_rows = NULL;
+    in.up = up;
+    in.up_stride = stride;
+    in.ungated = 0;
+    in.xielu = NULL;
+    return in;
+}
+
+/* Returns the input of a network's last matrix in a layer: activation(values) * up; up NULL: activation(values). */
+static specdec__matrix_input specdec__forward_activated_input(const specdec__context *c, const specdec__layer *layer,
+                                                              float *values, int n, int stride, const float *up)
+{
+    specdec__matrix_input in = specdec__forward_make_input(values, n, stride, up);
+
+    in.ungated = !up;
+    in.xielu = c->model->trait[SPECDEC__ACTIVATION] == SPECDEC__XIELU ? layer->activation : NULL;
+    return in;
+}
+
+/* Returns an input of n rows in h: the norms of the rows of x with these weights, or with NULL the rows themselves. */
+static specdec__matrix_input specdec__forward_normed_input(specdec__context *c, int n, const float *norm)
+{
+    specdec__matrix_input in = specdec__forward_make_input(c->h, n, c->e, NULL);
+
+    in.source = c->x;
+    in.norm = norm;
+    return in;
+}
+
+/* Quantises an input and multiplies several matrices by it. Returns 1 when cancelled. */
+static int specdec__forward_project(specdec__context *c, int thread, const specdec__matrix_input *in,
+                                    const specdec__matrix_product *targets, int count)
+{
+    specdec__forward_quantise(c, thread, in);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_multiply(c, thread, targets, count);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Computes the queries of latent attention, in c->queries and c->absorbed, and in c->keys the one key of all heads,
+   before its norm. Returns 1 when cancelled. */
+static int specdec__forward_project_latent_queries(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__latent *latent = &c->model->latent_attention;
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    const int queries = specdec__forward_stride(layer->shape.heads * latent->key_dim);
+    const int low = specdec__forward_stride(latent->query_rank);
+    specdec__matrix_product t[2];
+
+    t[0] = latent->query_rank ? specdec__forward_product(layer, SPECDEC__Q_A, -1, c->low, low)
+                              : specdec__forward_product(layer, SPECDEC__Q, -1, c->queries, queries);
+    t[1] = specdec__forward_product(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
+    if (specdec__forward_project(c, thread, &in, t, 2))
+        return 1;
+    if (latent->query_rank) {
+        in = specdec__forward_make_input(c->h, c->n, low, NULL);
+        in.source = c->low;
+        in.norm = layer->vector[SPECDEC__LOW_NORM];
+        t[0] = specdec__forward_product(layer, SPECDEC__Q_B, -1, c->queries, queries);
+        if (specdec__forward_project(c, thread, &in, t, 1))
+            return 1;
+    }
+    return specdec__forward_absorb_queries(c, thread, layer);
+}
+
+/* Runs the convolution before a half of a layer (models that draft blocks). *in: at first the norms of x; then the
+   output of the convolution, which the first matrices of the half read. Returns 1 when cancelled. */
+static int specdec__forward_convolve_half_input(specdec__context *c, int thread, const specdec__layer *layer,
+                                                int matrix, int base, specdec__matrix_input *in)
+{
+    const int stride = specdec__forward_stride(layer->matrix[matrix].rows);
+    const specdec__matrix_product t = specdec__forward_product(layer, matrix, -1, c->conv_weights, stride);
+
+    if (specdec__forward_project(c, thread, in, &t, 1))
+        return 1;
+    specdec__forward_convolve_block(c, thread, layer->vector[base], 0, in->values);
+    *in = specdec__forward_make_input(c->conv_output, c->n, c->e, NULL);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Runs the convolution behind a half of a layer, over the half's output in c->y. Returns 1 when cancelled. */
+static int specdec__forward_convolve_half_output(specdec__context *c, int thread, const float *base)
+{
+    specdec__forward_convolve_block(c, thread, base, 1, c->y);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_copy_mixed(c, thread, c->y);
+    return 0;
+}
+
+/* Computes the queries, keys and values of a layer, before norms and RoPE. Returns 1 when cancelled. */
+static int specdec__forward_project_queries(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    const specdec__shape *s = &layer->shape;
+    const int owns = specdec__context_kv_layer(c, layer)->owns_keys, values = layer->matrix[SPECDEC__V].rows > 0;
+    specdec__matrix_product t[3];
+
+    if (c->model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS)
+        in = specdec__forward_make_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+    if (c->conv_weights && specdec__forward_convolve_half_input(c, thread, layer, SPECDEC__ATTENTION_CONV,
+                                                                SPECDEC__ATTENTION_CONV_BASE, &in))
+        return 1;
+    t[0] = specdec__forward_product(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
+                                    specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
+    t[1] = specdec__forward_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                    specdec__forward_stride(s->kv_heads * s->key_dim));
+    t[2] = specdec__forward_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                    specdec__forward_stride(s->kv_heads * s->value_dim));
+    return specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1);
+}
+
+/* Runs the attention half of a layer: x += output matrix * attention(norm(x)). Returns 1 when cancelled. */
+static int specdec__forward_run_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__latent *latent = &c->model->latent_attention;
+    const specdec__shape *s = &layer->shape;
+    const int items = c->n * s->kv_heads;
+    const int attended = specdec__forward_stride(s->heads * (latent->rank ? latent->value_dim : s->value_dim));
+    specdec__matrix_input in;
+    specdec__matrix_product t;
+    int from, end = 0;
+
+    if (thread == 0)
+        c->rotated_columns.n = c->n * s->heads;
+    if (latent->rank ? specdec__forward_project_latent_queries(c, thread, layer)
+                     : specdec__forward_project_queries(c, thread, layer))
+        return 1;
+    if (c->model->trait[SPECDEC__JOINT_NORMS]) {
+        specdec__forward_norm_joint_heads(c, thread, layer);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++)
+            specdec__forward_rotate_queries(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    if (c->before_attention) {
+        c->before_attention(c, thread, layer);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
+    if (specdec__forward_run_attention(c, thread, layer) ||
+        (latent->rank &&
+         specdec__forward_project_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
+        return 1;
+    in = specdec__forward_make_input(c->h, c->n, attended, NULL);
+    t = specdec__forward_product(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, &t, 1) ||
+        (c->conv_weights && specdec__forward_convolve_half_output(c, thread,
+                                                                  layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
+        return 1;
+    if (layer->state >= 0)
+        specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.x_plus_output, c->x);
+    else
+        specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.raw they write. Returns how many. */
+static int specdec__forward_mix_list_products(const specdec__context *c, const specdec__layer *layer,
+                                              specdec__matrix_product *t)
+{
+    const specdec__mixing *m = &c->model->mixing;
+    const struct { int matrix, at; } made[] = {
+        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0}, {SPECDEC__MIX_QKV, m->first_kept},
+        {SPECDEC__MIX_BETA, m->first_kept + m->channels}, {SPECDEC__MIX_BETA_ALPHA, m->first_kept + m->channels},
+        {SPECDEC__MIX_ALPHA, m->first_kept + m->channels + specdec__round_up(m->heads, 16)}};
+    int i, count = 0;
+
+    for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
+        if (layer->matrix[made[i].matrix].rows)
+            t[count++] = specdec__forward_product(layer, made[i].matrix, -1, c->mix.raw + made[i].at,
+                                                  c->mix.raw_stride);
+    return count;
+}
+
+/* Runs the recurrent half of a layer: x += output of the recurrence of norm(x). Where the layer also attends, the sum
+   goes to c->mix.x_plus_output and x stays. Returns 1 when cancelled. */
+static int specdec__forward_run_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    const specdec__mixing *m = &c->model->mixing;
+    specdec__matrix_product t[4];
+    const int count = specdec__forward_mix_list_products(c, layer, t);
+
+    if (specdec__forward_project(c, thread, &in, t, count) || specdec__forward_mix_run_layer(c, thread, layer))
+        return 1;
+    in = specdec__forward_make_input(c->h, c->n, c->mix.output_stride, NULL);
+    t[0] = specdec__forward_product(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, t, 1))
+        return 1;
+    if (layer->shape.kv_heads)
+        specdec__forward_add_residual(c, thread, NULL, c->x, c->mix.x_plus_output);
+    else
+        specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Runs the feed-forward network of a layer that every token passes: out (n, e) = down(activation(gate x) * up x), or
+   without a gate down(activation(up x)). Returns 1 when cancelled. */
+static int specdec__forward_run_network(specdec__context *c, int thread, const specdec__layer *layer,
+                                        const specdec__matrix_input *x, float *out)
+{
+    const int ff = specdec__forward_stride(layer->shape.feed_forward);
+    const int gated = layer->matrix[SPECDEC__GATE].rows > 0;
+    float *up = layer->shape.experts ? c->up : c->y;
+    specdec__matrix_input in;
+    specdec__matrix_product t[2];
+
+    t[0] = specdec__forward_product(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_product(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
+    if (specdec__forward_project(c, thread, x, t, 1 + gated))
+        return 1;
+    if (layer->sparsity > 0 || layer->sparsity < 0) {
+        specdec__forward_sparsify_gates(c, thread, layer->sparsity, c->hidden, layer->shape.feed_forward, ff);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
+    in = specdec__forward_activated_input(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
+    t[0] = specdec__forward_product(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
+    return specdec__forward_project(c, thread, &in, t, 1);
+}
+
+/* Runs the feed-forward half of a layer without experts: x += network(norm(x)). Returns 1 when cancelled. */
+static int specdec__forward_run_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+
+    if ((c->conv_weights && specdec__forward_convolve_half_input(c, thread, layer, SPECDEC__FFN_CONV,
+                                                                 SPECDEC__FFN_CONV_BASE, &in)) ||
+        specdec__forward_run_network(c, thread, layer, &in, c->y) ||
+        (c->conv_weights && specdec__forward_convolve_half_output(c, thread, layer->vector[SPECDEC__FFN_CONV_BASE])))
+        return 1;
+    specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__inputs); at first the row is matrix *
+   x0. */
+static void specdec__forward_compute_layer_embedding(specdec__context *c, int thread, int i)
+{
+    const specdec__inputs *inputs = &c->model->inputs;
+    const int width = inputs->width, all = inputs->token_table.columns;
+    float *row = c->inputs + (size_t)i * (size_t)specdec__forward_stride(all), *table = c->scratch[thread].inputs;
+    int at;
+
+    specdec__quant_to_float(inputs->token_table.type,
+                            inputs->token_table.file +
+                                (size_t)c->batch->tokens[c->first + i] * inputs->token_table.row_bytes,
+                            (size_t)all, table);
+    c->kernels->scale(row, (float)specdec__inverse_root(c->model->embedding), all);
+    for (at = 0; at < all; at += width) {
+        c->kernels->norm(row + at, inputs->norm, c->model->epsilon, width, 0, width, row + at);
+        c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_root(width)), table + at, width);
+    }
+    c->kernels->scale(row, 0.707106769f, all);
+    specdec__forward_check_row(c, thread, i, row, all, SPECDEC__FINITE_FACTOR);
+}
+
+/* Computes the embeddings for layers of all rows (specdec__inputs). Returns 1 when cancelled. */
+static int specdec__forward_compute_layer_embeddings(specdec__context *c, int thread)
+{
+    const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
+    specdec__matrix_product t;
+    int i;
+
+    t.matrix = &c->model->inputs.matrix;
+    t.bias = NULL;
+    t.rows_out = c->inputs;
+    t.stride = (size_t)specdec__forward_stride(t.matrix->rows);
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
+        specdec__forward_compute_layer_embedding(c, thread, i);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Computes the output of a layer's router of streams for x, in c->stream_router. Returns 1 when cancelled. */
+static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
+    const specdec__matrix_product t = specdec__forward_product(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router, 16);
+
+    return specdec__forward_project(c, thread, &in, &t, 1);
+}
+
+/* Computes all streams from x before the first layer (end = 0), or x from all streams behind the last layer (end = 1).
+   Returns 1 when cancelled. */
+static int specdec__forward_project_streams(specdec__context *c, int thread, int end)
+{
+    const specdec__streams *streams = &c->model->streams;
+    const int others = streams->count - 1;
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
+    specdec__matrix_product t[SPECDEC__MOST_STREAMS - 1];
+    int s;
+
+    for (s = 0; s < others; s++) {
+        t[s].matrix = &streams->matrix[end][s];
+        t[s].bias = NULL;
+        t[s].rows_out = specdec__forward_stream_row(c, s + 1, 0);
+        in.source = t[s].rows_out;
+        t[s].stride = (size_t)c->e;
+        if (end && specdec__forward_project(c, thread, &in, &t[s], 1))
+            return 1;
+    }
+    in.source = c->x;
+    if (!end && specdec__forward_project(c, thread, &in, t, others))
+        return 1;
+    specdec__forward_equalise_streams(c, thread, end);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Begins a layer of a model with several streams: computes the prediction of all streams. Returns 1 when cancelled. */
+static int specdec__forward_begin_layer(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    if (specdec__forward_route_streams(c, thread, layer))
+        return 1;
+    specdec__forward_predict_streams(c, thread, layer);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Runs LAuReL behind the attention of a layer: x = (x + h + norm(up(down h))) / root(2), h being the input of
+   attention: see specdec__streams. Returns 1 when cancelled. */
+static int specdec__forward_run_laurel(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
+    specdec__matrix_product t = specdec__forward_product(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
+
+    in.source = c->predicted;
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    in = specdec__forward_make_input(c->hidden, c->n, stride, NULL);
+    t = specdec__forward_product(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    specdec__forward_add_laurel(c, thread, layer);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Ends a layer: corrects all streams, if there are several; adds the output of the layer's own embeddings to x, or to
+   all streams but x; multiplies x by the layer's output scale, if it has one. Returns 1 when cancelled. */
+static int specdec__forward_end_layer(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
+    const int count = c->model->streams.count;
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
+    specdec__matrix_product t;
+    int s;
+
+    if (count) {
+        if (specdec__forward_route_streams(c, thread, layer))
+            return 1;
+        specdec__forward_correct_streams(c, thread, layer);
+        in = specdec__forward_make_input(c->h, c->n, c->e, NULL); /* which is made of x */
+    }
+
+    if (width) {
+        t = specdec__forward_product(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
+        if (specdec__forward_project(c, thread, &in, &t, 1))
+            return 1;
+        in = specdec__forward_make_input(c->hidden, c->n, stride, c->inputs + (size_t)layer->index * (size_t)width);
+        in.up_stride = specdec__forward_stride(c->model->inputs.matrix.rows);
+        t = specdec__forward_product(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
+        if (specdec__forward_project(c, thread, &in, &t, 1))
+            return 1;
+        for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
+            specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_INPUT],
+                                          specdec__forward_stream_row(c, s, 0), specdec__forward_stream_row(c, s, 0));
+    }
+    if (layer->vector[SPECDEC__OUTPUT_SCALE])
+        specdec__forward_scale_x(c, thread, *layer->vector[SPECDEC__OUTPUT_SCALE]);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* Runs the router of a layer and chooses the experts of all rows; threads share the rows. Also computes the shared
+   expert's router and the latent rows, which read the same h. Returns 1 when cancelled. */
+static int specdec__forward_route_rows(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int experts = c->model->experts, stride = specdec__forward_stride(experts);
     const float *norm = layer->vector[SPECDEC__ROUTER_NORM];
-    const specdec__input in = specdec__forward_normed(c, c->n, norm ? norm : layer->vector[SPECDEC__FFN_NORM]);
-    specdec__output t[3];
+    const specdec__matrix_input in = specdec__forward_normed_input(c, c->n,
+                                                                   norm ? norm : layer->vector[SPECDEC__FFN_NORM]);
+    specdec__matrix_product t[3];
     int count = 0, i;
 
-    t[count++] = specdec__forward_output(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
+    t[count++] = specdec__forward_product(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
     if (layer->matrix[SPECDEC__SHARED_ROUTER].rows)
-        t[count++] = specdec__forward_output(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
+        t[count++] = specdec__forward_product(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
     if (c->latent)
-        t[count++] = specdec__forward_output(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
-                                             specdec__forward_stride(c->model->latent));
+        t[count++] = specdec__forward_product(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
+                                              specdec__forward_stride(c->model->latent));
     if (specdec__forward_project(c, thread, &in, t, count))
         return 1;
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -42771,102 +43166,103 @@ static int specdec__forward_route(specdec__context *c, int thread, const specdec
         memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
         if (norm)
             c->kernels->scale(router, (float)specdec__inverse_root(c->model->embedding), stride);
-        specdec__forward_check(c, thread, i, router, stride, 1);
-        specdec__forward_choose(c, layer, i, router);
+        specdec__forward_check_row(c, thread, i, router, stride, 1);
+        specdec__forward_choose_experts(c, layer, i, router);
     }
     if (specdec__pool_barrier(c->pool))
         return 1;
     if (thread == 0)
-        specdec__forward_sort(c);
+        specdec__forward_assign_columns(c);
     return specdec__pool_barrier(c->pool);
 }
 
-/* y = the sum of what the networks of each row's experts make of h, or of another norm of x, or of what is latent of
-   h. Returns 1 when cancelled. */
-static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
+/* Computes y: the weighted sum of the networks of each row's experts. They read h, another norm of x, or latent rows,
+   according to the architecture. Returns 1 when cancelled. */
+static int specdec__forward_run_experts(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int columns = c->n * c->model->chosen, ff = specdec__forward_stride(c->model->expert_ff);
+    const int columns = c->n * c->model->chosen_experts, ff = specdec__forward_stride(c->model->expert_ff);
     const int width = c->latent ? specdec__forward_stride(c->model->latent) : c->e;
     const int gated = layer->matrix[SPECDEC__EXPERT_GATE].rows > 0;
-    specdec__input in = specdec__forward_input(c->parts, columns, width, NULL);
-    specdec__output t[2];
+    specdec__matrix_input in = specdec__forward_make_input(c->parts, columns, width, NULL);
+    specdec__matrix_product t[2];
 
     in.norm = layer->vector[SPECDEC__EXPERT_NORM];
-    in.from = in.norm ? c->x : c->latent ? c->latent : c->h;
-    in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
-    t[gated] = specdec__forward_output(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
-                                       ff);
+    in.source = in.norm ? c->x : c->latent ? c->latent : c->h;
+    in.source_rows = c->routes.row;
+    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_product(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
+                                        ff);
     if (specdec__forward_project_routed(c, thread, &in, t, 1 + gated))
         return 1;
-    in = specdec__forward_activated(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
-    in.rows = c->routes.row;
-    t[0] = specdec__forward_output(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->parts, width);
+    in = specdec__forward_activated_input(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
+    in.source_rows = c->routes.row;
+    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->parts, width);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_blend(c, thread, c->latent ? c->latent : c->y, width);
+    specdec__forward_sum_experts(c, thread, c->latent ? c->latent : c->y, width);
     if (!c->latent)
         return specdec__pool_barrier(c->pool);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    in = specdec__forward_input(c->latent, c->n, width, NULL);
-    t[0] = specdec__forward_output(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
+    in = specdec__forward_make_input(c->latent, c->n, width, NULL);
+    t[0] = specdec__forward_product(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
-/* y = norm(y), of what experts give, + norm(parts), of what the network beside them gives. Returns 1 when cancelled. */
-static int specdec__forward_both(specdec__context *c, int thread, const specdec__layer *layer)
+/* Computes y = norm(y) + norm(parts): y is the output of the experts, parts that of the network beside them (the trait
+   DENSE_BESIDE_EXPERTS). Returns 1 when cancelled. */
+static int specdec__forward_add_dense_network(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int at = part.from * 32, to = part.to * 32, width = c->e - SPECDEC__APART;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int at = part.first_block * 32, to = part.end_block * 32, width = c->e - SPECDEC__ROW_PADDING;
     int i;
 
-    for (i = part.first; i < part.last; i++)
-        specdec__forward_norm(c)(c->y + (size_t)i * (size_t)c->e, layer->vector[SPECDEC__AFTER_EXPERTS],
-                                 c->model->epsilon, width, at, to, c->h + (size_t)i * (size_t)c->e);
+    for (i = part.first_row; i < part.end_row; i++)
+        specdec__forward_norm_function(c)(c->y + (size_t)i * (size_t)c->e, layer->vector[SPECDEC__AFTER_EXPERTS],
+                                          c->model->epsilon, width, at, to, c->h + (size_t)i * (size_t)c->e);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         const size_t row = (size_t)i * (size_t)c->e;
 
-        specdec__forward_norm(c)(c->parts + row, layer->vector[SPECDEC__AFTER_NETWORK], c->model->epsilon, width, at,
-                                 to, c->y + row);
+        specdec__forward_norm_function(c)(c->parts + row, layer->vector[SPECDEC__AFTER_NETWORK], c->model->epsilon,
+                                          width, at, to, c->y + row);
         c->kernels->add_scaled(c->y + row + at, 1, c->h + row + at, to - at);
     }
     return specdec__pool_barrier(c->pool);
 }
 
-/* Adds to x the outputs of its experts, and of the shared expert or the dense network, if there is one. Returns 1 when
-   cancelled. */
-static int specdec__forward_mixture_half(specdec__context *c, int thread, const specdec__layer *layer)
+/* Runs the feed-forward half of a layer with experts: x += outputs of its experts, and of the shared expert or the
+   dense network if there is one. Returns 1 when cancelled. */
+static int specdec__forward_run_expert_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int shared = layer->shape.shared;
-    const specdec__input in = shared ? specdec__forward_input(c->h, c->n, c->e, NULL)
-                                     : specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const specdec__matrix_input in = shared ? specdec__forward_make_input(c->h, c->n, c->e, NULL)
+                                     : specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
 
-    if (specdec__forward_route(c, thread, layer) || specdec__forward_experts(c, thread, layer))
+    if (specdec__forward_route_rows(c, thread, layer) || specdec__forward_run_experts(c, thread, layer))
         return 1;
     if (layer->shape.feed_forward) {
-        if (specdec__forward_network(c, thread, layer, &in, c->parts))
+        if (specdec__forward_run_network(c, thread, layer, &in, c->parts))
             return 1;
         if (shared)
-            specdec__forward_share(c, thread, layer);
-        if (shared ? specdec__pool_barrier(c->pool) : specdec__forward_both(c, thread, layer))
+            specdec__forward_add_shared_expert(c, thread, layer);
+        if (shared ? specdec__pool_barrier(c->pool) : specdec__forward_add_dense_network(c, thread, layer))
             return 1;
     }
-    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
+    specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
-/* Hands out states after so many layers. */
-static void specdec__forward_tap(const specdec__context *c, int thread, int layer)
+/* Copies hidden states to the readers that want those before layer number `layer`, or SPECDEC_STATE_FINAL. */
+static void specdec__forward_copy_states(const specdec__context *c, int thread, int layer)
 {
     const specdec__model *m = c->model;
     const size_t width = (size_t)m->embedding;
     int k, i, j;
 
-    for (k = 0; k < SPECDEC__TAPS; k++) {
-        const specdec__taps *taps = &c->taps[k];
+    for (k = 0; k < SPECDEC__STATE_READERS; k++) {
+        const specdec__state_reader *taps = &c->taps[k];
 
         for (i = 0; taps->out && i < taps->count; i++)
             for (j = taps->first + thread; taps->layers[i] == layer && j < c->n; j += specdec__pool_active(c->pool)) {
@@ -42874,23 +43270,24 @@ static void specdec__forward_tap(const specdec__context *c, int thread, int laye
                 const float *x = c->x + (size_t)j * (size_t)c->e;
 
                 if (layer == SPECDEC_STATE_FINAL)
-                    specdec__forward_norm(c)(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
+                    specdec__forward_norm_function(c)(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding,
+                                                      out);
                 else
                     memcpy(out, x, width * sizeof *out);
             }
     }
 }
 
-/* Row i of what the layer, or the matrix before it, reads: the norm of the embedding, and behind it the norm of the
-   state, or of what came of states, in x. */
-static void specdec__forward_beside(specdec__context *c, int i, const float *embedding)
+/* Computes row i of h for a model that reads states: the norm of the embedding, and behind it the norm of the state,
+   which c->reads holds, or x where reads.matrix has been applied already. */
+static void specdec__forward_join_embedding_state(specdec__context *c, int i, const float *embedding)
 {
     const specdec__reads *reads = &c->model->reads;
     const float *const *norm = c->model->layer[0].vector, epsilon = c->model->epsilon;
     const int width = c->model->embedding;
     float *x = c->x + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width);
 
-    if (reads->joined) {
+    if (reads->is_nextn) {
         c->kernels->norm(embedding, reads->token_norm, epsilon, width, 0, width, h);
         c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_read_stride(c->model), reads->state_norm,
                          epsilon, width, 0, width, h + width);
@@ -42902,95 +43299,100 @@ static void specdec__forward_beside(specdec__context *c, int i, const float *emb
         memcpy(x, h + width, (size_t)width * sizeof *x);
 }
 
-/* Makes x of the states that a step reads, or of these and embeddings, in h. Returns 1 when cancelled. */
-static int specdec__forward_read(specdec__context *c, int thread)
+/* Computes x from the states that a model reads: reads.matrix times the states, or with reads.is_nextn times the rows
+   of h. Returns 1 when cancelled. */
+static int specdec__forward_project_states(specdec__context *c, int thread)
 {
     const specdec__reads *reads = &c->model->reads;
-    specdec__input in = specdec__forward_input(c->reads, c->n, specdec__forward_read_stride(c->model), NULL);
-    specdec__output t;
+    specdec__matrix_input in = specdec__forward_make_input(c->reads, c->n, specdec__forward_read_stride(c->model),
+                                                           NULL);
+    specdec__matrix_product t;
 
-    if (reads->joined)
-        in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
+    if (reads->is_nextn)
+        in = specdec__forward_make_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
     t.matrix = &reads->matrix;
     t.bias = NULL;
-    t.out = c->x;
+    t.rows_out = c->x;
     t.stride = (size_t)c->e;
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
 
-/* A thread's share of the rows of the embedding and of the angles by which they are turned. */
-static void specdec__forward_embed(specdec__context *c, int thread)
+/* Computes a thread's share of the embeddings of all rows, and of RoPE's angles. */
+static void specdec__forward_embed_rows(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
     const int trait = c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
-    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.joined);
+    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.is_nextn);
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         float *row;
 
-        specdec__forward_angles(c, SPECDEC__ROPE, i);
-        if (c->frequency[SPECDEC__ROPE_OTHER])
-            specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
-        if (!specdec__model_begins(c->model) || (SPECDEC__HEADS && !reads && c->reads)) /* x came from elsewhere */
+        specdec__forward_compute_angles(c, SPECDEC__ROPE, i);
+        if (c->frequency[SPECDEC__ROPE_ALTERNATE])
+            specdec__forward_compute_angles(c, SPECDEC__ROPE_ALTERNATE, i);
+        if (!specdec__model_has_first_layer(c->model) || (SPECDEC__HEADS && !reads && c->reads)) /* x came from
+                                                                                                    elsewhere */
             continue;
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
         specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
                                 (size_t)width, row);
         c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
-        specdec__forward_check(c, thread, i, row, width, SPECDEC__SOUND);
+        specdec__forward_check_row(c, thread, i, row, width, SPECDEC__FINITE_FACTOR);
         if (reads)
-            specdec__forward_beside(c, i, row);
+            specdec__forward_join_embedding_state(c, i, row);
     }
 }
 
-/* A thread's share of the logits, or of their bounds, if any are wanted: of rows[i] of x. Their states become rows of
-   h in any case. */
-static void specdec__forward_logits(void *argument, int thread)
+/* Computes a thread's share of the logits of the wanted rows of x, or of bounds, or of neither
+   (specdec__screen_choice). In any case h becomes their hidden states, (row_count, e). A function of the thread
+   pool. */
+static void specdec__forward_compute_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
-    specdec__input in = specdec__forward_normed(c, c->row_count, m->output_norm);
-    specdec__output t;
+    specdec__matrix_input in = specdec__forward_normed_input(c, c->row_count, m->output_norm);
+    specdec__matrix_product t;
 
     t.matrix = c->output;
     t.bias = NULL;
-    t.out = c->logits;
+    t.rows_out = c->logits;
     t.stride = (size_t)c->output->rows;
-    in.rows = c->rows;
-    c->scratch[thread].half = 2 * m->layers;
+    in.source_rows = c->rows;
+    c->scratch[thread].current_half = 2 * m->layers;
     if (thread == 0)
-        c->screen.bounds = specdec__screen_makes(c);
-    if (specdec__screen_makes(c) == SPECDEC__SCREEN_LOGITS) {
+        c->screen.computed = specdec__screen_choice(c);
+    if (specdec__screen_choice(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
-            specdec__forward_finish(c, thread);
+            specdec__forward_finish_logits(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__screen_makes(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
+    if (specdec__screen_choice(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
-    specdec__screen_norms(c, thread);
+    specdec__screen_compute_norms(c, thread);
     if (!specdec__pool_barrier(c->pool))
         specdec__forward_multiply(c, thread, &t, 1);
 }
 
-/* Keys and values of all layers, of x, which came of states. Returns 1 when cancelled. */
-static int specdec__forward_keys(specdec__context *c, int thread)
+/* Computes the keys and values of all layers of a model that drafts blocks from the target's states, which reads.matrix
+   has projected to x, and stores them in the cache. Returns 1 when cancelled. */
+static int specdec__forward_store_block_keys(specdec__context *c, int thread)
 {
-    const specdec__input in = specdec__forward_normed(c, c->n, c->model->reads.after);
+    const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, c->model->reads.matrix_norm);
     int i, from, end, items;
 
     specdec__forward_quantise(c, thread, &in);
     for (i = 0; i < c->model->layers; i++) {
         const specdec__layer *layer = &c->model->layer[i];
         const specdec__shape *s = &layer->shape;
-        specdec__output t[2];
+        specdec__matrix_product t[2];
 
-        t[0] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
-                                       specdec__forward_stride(s->kv_heads * s->key_dim));
-        t[1] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
-                                       specdec__forward_stride(s->kv_heads * s->value_dim));
+        t[0] = specdec__forward_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                        specdec__forward_stride(s->kv_heads * s->key_dim));
+        t[1] = specdec__forward_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                        specdec__forward_stride(s->kv_heads * s->value_dim));
         if (specdec__pool_barrier(c->pool))
             return 1;
         specdec__forward_multiply(c, thread, t, 2);
@@ -42999,69 +43401,71 @@ static int specdec__forward_keys(specdec__context *c, int thread)
         items = c->n * s->kv_heads;
         for (end = 0; (from = specdec__pool_claim(c->pool, items, 1, &end)) < items;)
             for (; from < end; from++)
-                specdec__forward_store(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
+                specdec__forward_store_key_value(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
     }
     return specdec__pool_barrier(c->pool);
 }
 
-static void specdec__forward_worker(void *argument, int thread)
+/* Runs a thread's share of a step, a function of the thread pool: embedding, layers, hidden states, logits. */
+static void specdec__forward_run_thread(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
     int i;
 
-    c->scratch[thread].half = -1;
-    if (SPECDEC__HEADS && c->reads && !m->reads.joined && specdec__forward_read(c, thread))
+    c->scratch[thread].current_half = -1;
+    if (SPECDEC__HEADS && c->reads && !m->reads.is_nextn && specdec__forward_project_states(c, thread))
         return;
-    specdec__forward_embed(c, thread);
+    specdec__forward_embed_rows(c, thread);
     if (specdec__pool_barrier(c->pool) ||
-        (SPECDEC__HEADS && m->reads.joined && specdec__forward_read(c, thread)) ||
-        (c->inputs && specdec__forward_layer_inputs(c, thread)) ||
+        (SPECDEC__HEADS && m->reads.is_nextn && specdec__forward_project_states(c, thread)) ||
+        (c->inputs && specdec__forward_compute_layer_embeddings(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     if (SPECDEC__HEADS && c->reads && m->block.size) {
-        specdec__forward_keys(c, thread);
+        specdec__forward_store_block_keys(c, thread);
         return;
     }
     for (i = 0; i < m->layers; i++) {
-        specdec__forward_tap(c, thread, i);
+        specdec__forward_copy_states(c, thread, i);
         if (SPECDEC__PIPE && c->hooks && !thread)
-            c->hooks->between(c);
-        c->scratch[thread].half = 2 * i;
-        if (c->streams && specdec__forward_layer_begin(c, thread, &m->layer[i]))
+            c->hooks->before_layer(c);
+        c->scratch[thread].current_half = 2 * i;
+        if (c->streams && specdec__forward_begin_layer(c, thread, &m->layer[i]))
             return;
-        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_recurrent_half(c, thread, &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_run_recurrent_half(c, thread,
+                                                                                                &m->layer[i]))
             return;
-        if (m->layer[i].shape.kv_heads && specdec__forward_attention_half(c, thread, &m->layer[i]))
+        if (m->layer[i].shape.kv_heads && specdec__forward_run_attention_half(c, thread, &m->layer[i]))
             return;
-        if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_laurel(c, thread, &m->layer[i]))
+        if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_run_laurel(c, thread, &m->layer[i]))
             return;
-        c->scratch[thread].half = 2 * i + 1;
-        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_mixture_half(c, thread, &m->layer[i])
-            : m->layer[i].shape.feed_forward ? specdec__forward_ffn_half(c, thread, &m->layer[i])
+        c->scratch[thread].current_half = 2 * i + 1;
+        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
+            : m->layer[i].shape.feed_forward ? specdec__forward_run_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
         if ((c->inputs || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
-            specdec__forward_layer_end(c, thread, &m->layer[i]))
+            specdec__forward_end_layer(c, thread, &m->layer[i]))
             return;
     }
     if (c->streams && specdec__forward_project_streams(c, thread, 1))
         return;
-    specdec__forward_tap(c, thread, m->layers);
-    specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
-    if (c->row_count && specdec__model_ends(m) && !m->bare)
-        specdec__forward_logits(c, thread);
+    specdec__forward_copy_states(c, thread, m->layers);
+    specdec__forward_copy_states(c, thread, SPECDEC_STATE_FINAL);
+    if (c->row_count && specdec__model_has_last_layer(m) && !m->lacks_output)
+        specdec__forward_compute_logits(c, thread);
 }
 
-/* Reserves slots for node i of a batch, and works out where it stands. Returns 0 when pages run out. */
-static int specdec__forward_seat(specdec__context *c, const specdec__batch *batch, int i)
+/* Reserves a slot for node i of a batch, and computes its logical and RoPE position. Returns 0 when pages run out. */
+static int specdec__forward_reserve_node(specdec__context *c, const specdec__batch *batch, int i)
 {
     specdec__view *view = batch->views[i];
     int parent = batch->parents[i], local = 0, previous = -1, span, j;
 
-    if (c->model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT) {
-        c->place[i] = view->length;
-        c->position[i] = view->position;
+    if (c->model->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW) {
+        c->key_index[i] = view->length;
+        c->position[i] = view->next_position;
         c->trunk[i] = 1;
         return 1;
     }
@@ -43075,23 +43479,24 @@ static int specdec__forward_seat(specdec__context *c, const specdec__batch *batc
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (c->kv.span[span].count)
             c->slots[span][i] = specdec__view_reserved_slot(view, span, local);
-    c->place[i] = parent < 0 ? view->length : c->place[parent] + 1;
-    c->position[i] = c->place[i] - view->length + view->position;
+    c->key_index[i] = parent < 0 ? view->length : c->key_index[parent] + 1;
+    c->position[i] = c->key_index[i] - view->length + view->next_position;
     c->trunk[i] = parent == previous && (parent < 0 || c->trunk[parent]);
     return 1;
 }
 
-/* Checks a batch and works out positions, slots, trunk and rows. */
-static specdec_result specdec__forward_prepare(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+/* Checks a batch, reserves slots for its nodes and prepares the context for them. Errors: ARGUMENT, FULL. */
+static specdec_result specdec__forward_prepare_batch(specdec__context *c, const specdec__batch *batch,
+                                                     specdec_error *error)
 {
     int i;
 
-    if (batch->n - batch->done < 1 || batch->n > c->most)
+    if (batch->n - batch->done_count < 1 || batch->n > c->max_nodes)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a step of %d nodes, the engine was made for 1..%d",
-                             batch->n, c->most);
-    c->row_count = c->unsound = 0;
-    memset(c->wrong, 0, (size_t)(batch->n - batch->done) * sizeof *c->wrong);
-    for (i = batch->done; i < batch->n; i++) {
+                             batch->n, c->max_nodes);
+    c->row_count = c->any_unsound = 0;
+    memset(c->first_unsound, 0, (size_t)(batch->n - batch->done_count) * sizeof *c->first_unsound);
+    for (i = batch->done_count; i < batch->n; i++) {
         const int parent = batch->parents[i];
 
         if (batch->tokens[i] < 0 || batch->tokens[i] >= c->model->vocab_size)
@@ -43099,70 +43504,72 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
                                  (int)batch->tokens[i], c->model->vocab_size);
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
-        if (!specdec__forward_seat(c, batch, i)) {
-            specdec__view_unreserve(batch->views[i], &c->kv);
+        if (!specdec__forward_reserve_node(c, batch, i)) {
+            specdec__view_free_reserved(batch->views[i], &c->kv);
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
         if (batch->wanted == NULL || batch->wanted[i])
-            c->rows[c->row_count++] = i - batch->done;
+            c->rows[c->row_count++] = i - batch->done_count;
     }
-    if (c->row_count > c->most_rows && !c->model->bare)
+    if (c->row_count > c->max_rows && !c->model->lacks_output)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
-                             c->row_count, c->most_rows);
+                             c->row_count, c->max_rows);
     c->batch = batch;
     for (i = 0; i < SPECDEC__SPANS; i++)
-        c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
-    c->first = batch->done;
-    c->n = batch->n - batch->done;
+        c->stretches[i] = specdec__forward_seen_stretches(c, i, batch->done_count, batch->n);
+    c->first = batch->done_count;
+    c->n = batch->n - batch->done_count;
     return SPECDEC_OK;
 }
 
-/* Prepares a cancelled batch without computing it: its nodes get their slots in the cache, and rows that waited are
-   applied to the states of recurrent layers. */
-static specdec_result specdec__forward_skip(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+/* Prepares a cancelled batch without computing it: its nodes get slots in the cache, and waiting tokens are applied to
+   the states of recurrent layers. Errors: as specdec__forward. */
+static specdec_result specdec__forward_skip_batch(specdec__context *c, const specdec__batch *batch,
+                                                  specdec_error *error)
 {
-    specdec_result result = specdec__forward_prepare(c, batch, error);
+    specdec_result result = specdec__forward_prepare_batch(c, batch, error);
 
-    if (result || !specdec__states_are(&c->kv.states))
+    if (result || !specdec__states_exist(&c->kv.states))
         return result;
-    result = specdec__forward_mix_prepare(c, batch, error);
+    result = specdec__forward_mix_prepare_step(c, batch, error);
     if (!result)
-        specdec__forward_mix_end(c, 0);
+        specdec__forward_mix_end_step(c, 0);
     return result;
 }
 
-/* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
-   in reserved slots of the views, until they are committed or overwritten by the next step. Rows whose values are
-   no numbers are noted: see specdec__forward_sound. */
+/* Runs a batch, one forward pass: logits (wanted rows, vocab) go to c->logits, hidden states (wanted rows, stride c->e)
+   to c->h, keys and values to reserved slots of the views, until they are committed or the next step overwrites them.
+   Rows with values that are not finite are recorded: see specdec__forward_check_step. Errors: ARGUMENT, FULL,
+   CANCELLED. */
 static specdec_result specdec__forward(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
-    specdec_result result = specdec__forward_prepare(c, batch, error);
+    specdec_result result = specdec__forward_prepare_batch(c, batch, error);
 
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
-    if (!result && specdec__states_are(&c->kv.states))
-        result = specdec__forward_mix_prepare(c, batch, error);
+    if (!result && specdec__states_exist(&c->kv.states))
+        result = specdec__forward_mix_prepare_step(c, batch, error);
     if (result)
         return result;
-    if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
+    if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_run_thread, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    if (specdec__states_are(&c->kv.states))
-        specdec__forward_mix_end(c, !result);
-    if (!SPECDEC__PIPE || !c->hooks || !c->hooks->beyond)
+    if (specdec__states_exist(&c->kv.states))
+        specdec__forward_mix_end_step(c, !result);
+    if (!SPECDEC__PIPE || !c->hooks || !c->hooks->after_layers)
         return result;
     if (!result)
-        result = specdec__forward_sound(c, 0, c->n, error);
-    return c->hooks->beyond(c, result, error);
+        result = specdec__forward_check_step(c, 0, c->n, error);
+    return c->hooks->after_layers(c, result, error);
 }
 
-/* The first n nodes in the context's own arrays as a batch that wants every row. */
-static specdec__batch specdec__forward_batch(const specdec__context *c, int done, int n)
+/* Returns a batch of the context's first n nodes, of which `done` were run before; all rows are wanted. */
+static specdec__batch specdec__forward_make_batch(const specdec__context *c, int done, int n)
 {
     specdec__batch batch;
 
     batch.n = n;
-    batch.done = done;
+    batch.done_count = done;
     batch.tokens = c->tokens;
     batch.parents = c->parents;
     batch.views = c->views;
@@ -43170,40 +43577,44 @@ static specdec__batch specdec__forward_batch(const specdec__context *c, int done
     return batch;
 }
 
-/* The same, all of one view. */
-static specdec__batch specdec__forward_alone(const specdec__context *c, specdec__view *view, int done, int n)
+/* Returns a batch of the first n nodes in the context's own arrays, all of one view; see
+   specdec__forward_make_batch. */
+static specdec__batch specdec__forward_make_view_batch(const specdec__context *c, specdec__view *view, int done, int n)
 {
     int i;
 
     for (i = 0; i < n; i++)
         c->views[i] = view;
-    return specdec__forward_batch(c, done, n);
+    return specdec__forward_make_batch(c, done, n);
 }
 
-/* Which of nodes path[n] this one is; -1: none. */
-static int specdec__forward_among(const int *path, int n, int node)
+/* Returns the index of a node in path[n]; -1: it is not there. */
+static int specdec__forward_index_in_path(const int *path, int n, int node)
 {
     while (n > 0 && path[n - 1] != node)
         n--;
     return n - 1;
 }
 
-/* Commits nodes path[count], rising, of n nodes of a view that were run. path goes on with the `stay` of them that stay
-   nodes, numbered anew in this order: they descend from the last one. With stay = -1 all behind the last one stay, and
-   their numbers fall by count; those that do not descend from it are never asked for again. Returns how many numbers
-   nodes have now. */
-static int specdec__forward_keep(specdec__context *c, specdec__view *view, const int *path, int count, int stay, int n)
+/* Commits nodes path[0 .. count), rising, of n nodes of a view that were run. The next `stay` entries of path stay
+   nodes, descend from path[count - 1], and get the numbers 0, 1, ... in this order. With stay = -1 all nodes behind
+   path[count - 1] stay, and their numbers fall by count; those that do not descend from it are never used again.
+   Returns the number of nodes left. */
+static int specdec__forward_commit_keeping(specdec__context *c, specdec__view *view, const int *path, int count,
+                                           int stay, int n)
 {
     const int all = stay < 0, last = path[count - 1], left = all ? n - 1 - last : stay, end = all ? n - count : stay;
     int i, span;
 
-    specdec__view_keep(view, &c->kv, path, count, stay);
+    specdec__view_commit_keeping(view, &c->kv, path, count, stay);
     for (i = 0; i < left; i++) {
         const int from = all ? last + 1 + i : path[count + i], to = end - left + i, parent = c->parents[from];
 
-        c->parents[to] = !all ? specdec__forward_among(path + count, i, parent) : parent > last ? parent - count : -1;
+        c->parents[to] = !all            ? specdec__forward_index_in_path(path + count, i, parent)
+                         : parent > last ? parent - count
+                                         : -1;
         c->tokens[to] = c->tokens[from];
-        c->place[to] = c->place[from];
+        c->key_index[to] = c->key_index[from];
         c->position[to] = c->position[from];
         c->trunk[to] = 0;
         for (span = 0; span < SPECDEC__SPANS; span++)
@@ -43213,31 +43624,35 @@ static int specdec__forward_keep(specdec__context *c, specdec__view *view, const
     return end;
 }
 
-/* Which tokens of a text shall have their logits, and which their states; and what else a text brings along. */
-typedef struct specdec__rows {
-    int from;           /* this one and those behind it */
-    float *logits;      /* (count - from, vocab), the caller's; NULL: only the last one is kept, as row 0 */
-    int states_from;    /* this one and those behind it */
-    specdec__taps taps; /* out (count - states_from, ...) is the caller's; NULL: none */
-    float *reads;       /* (count - reads_from, stride): states that a model reads; NULL: it reads none */
-    int reads_from;
-    /* Told of each batch, tokens [at, at + n), before it is committed; its error ends the run. Or NULL */
-    specdec_result (*hear)(void *listener, int at, int n);
-    void *listener;
-} specdec__rows;
+/* What a prefill computes besides keys and values: logits and states of some tokens; and states that it reads. */
+typedef struct specdec__prefill_rows {
+    int logits_from;    /* logits are computed for this token and all later ones */
+    float *logits;      /* (count - from, vocab) the caller's memory; NULL: only the last row is kept, as row 0 of
+                           c->logits */
+    int states_from;    /* hidden states are copied for this token and all later ones */
+    specdec__state_reader taps; /* which states; out (count - states_from, ...) is the caller's memory; out NULL:
+                                   none */
+    float *reads;       /* (count - reads_from, stride) states of another model that this one reads; NULL: it reads
+                           none */
+    int reads_from;     /* the token of the first row of `reads` */
+    /* Called after each batch, tokens [at, at + n), before it is committed; its error ends the prefill. NULL: not
+       called. */
+    specdec_result (*batch_done)(void *listener, int at, int n);
+    void *listener; /* argument of batch_done */
+} specdec__prefill_rows;
 
-/* Logits for token `from` and those behind it, of which the last becomes row 0; no states. */
-static specdec__rows specdec__forward_wanted(int from)
+/* Returns rows that ask for logits of token `from` and later ones, of which the last becomes row 0, and no states. */
+static specdec__prefill_rows specdec__prefill_rows_from(int from)
 {
-    specdec__rows rows;
+    specdec__prefill_rows rows;
 
     memset(&rows, 0, sizeof rows);
-    rows.from = from;
+    rows.logits_from = from;
     return rows;
 }
 
-/* A batch will hold tokens [at, at + n) of a text: where their states go, and what it reads. */
-static void specdec__forward_states(specdec__context *c, const specdec__rows *rows, int at, int n)
+/* Sets up a context for tokens [at, at + n) of a prefill: where their states go, and which states it reads. */
+static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
     const size_t width = (size_t)rows->taps.count * (size_t)c->model->embedding;
     const int skip = specdec__max_int(rows->states_from - at, 0);
@@ -43252,54 +43667,54 @@ static void specdec__forward_states(specdec__context *c, const specdec__rows *ro
         c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_read_stride(c->model);
 }
 
-/* Hands out the rows of a batch that holds tokens [at, at + n) of a text. */
-static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows, int at, int n)
+/* Copies the logits of a batch of tokens [at, at + n) of a prefill to the caller; the last row becomes row 0. */
+static void specdec__forward_copy_rows(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
     const size_t vocab = (size_t)c->output->rows;
-    const int skip = specdec__max_int(rows->from - at, 0); /* rows come for wanted nodes, in order of nodes */
+    const int skip = specdec__max_int(rows->logits_from - at, 0); /* rows come for wanted nodes, in order of nodes */
 
     if (skip >= n || !rows->logits)
         return;
-    memcpy(rows->logits + (size_t)(at + skip - rows->from) * vocab, c->logits,
+    memcpy(rows->logits + (size_t)(at + skip - rows->logits_from) * vocab, c->logits,
            (size_t)(n - skip) * vocab * sizeof *c->logits);
     memmove(c->logits, c->logits + (size_t)(n - skip - 1) * vocab, vocab * sizeof *c->logits);
 }
 
-/* Runs text[view length, count), most tokens a step, and commits them; the last row wanted becomes row 0 of c->logits.
-   Tokens that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. Errors also:
-   CANCELLED. */
-static specdec_result specdec__forward_text(specdec__context *c, specdec__view *view, const int32_t *text, int count,
-                                            int most, const specdec__rows *rows, const specdec_hooks *hooks,
-                                            specdec_error *error)
+/* Prefills a view: runs tokens text[view->length .. count), `most` tokens a step, and commits them. Row 0 of c->logits
+   becomes the last wanted row. Token ids that the model lacks (padding of a larger vocabulary) count as 0. hooks: NULL,
+   or progress is reported. Errors: those of specdec__forward and specdec__forward_check_step, CANCELLED. */
+static specdec_result specdec__forward_prefill(specdec__context *c, specdec__view *view, const int32_t *text, int count,
+                                               int most, const specdec__prefill_rows *rows, const specdec_hooks *hooks,
+                                               specdec_error *error)
 {
     const int from = view->length, total = count - from;
 
     while (view->length < count) {
         const int at = view->length, n = specdec__min_int(most, count - at);
-        specdec__batch batch = specdec__forward_alone(c, view, 0, n);
+        specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, n);
         specdec_result result;
         int i;
 
         for (i = 0; i < n; i++) {
             c->tokens[i] = text[at + i] < c->model->vocab_size ? text[at + i] : 0;
             c->parents[i] = i - 1;
-            c->wanted[i] = (unsigned char)(at + i >= rows->from);
+            c->wanted[i] = (unsigned char)(at + i >= rows->logits_from);
             c->path[i] = i;
             c->certain[i] = at + i < count - 1; /* the last token may become a root again */
         }
         batch.wanted = c->wanted;
         batch.certain = c->certain;
-        specdec__forward_states(c, rows, at, n);
+        specdec__forward_set_up_prefill(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
         c->taps[0].out = NULL;
         c->reads = NULL;
         if (!result)
-            result = specdec__forward_sound(c, 0, n, error);
-        if (!result && rows->hear)
-            result = rows->hear(rows->listener, at, n);
+            result = specdec__forward_check_step(c, 0, n, error);
+        if (!result && rows->batch_done)
+            result = rows->batch_done(rows->listener, at, n);
         if (result)
             return result;
-        specdec__forward_rows(c, rows, at, n);
+        specdec__forward_copy_rows(c, rows, at, n);
         specdec__view_commit(view, &c->kv, c->path, n);
         if (hooks && hooks->progress && total > 1 &&
             hooks->progress(hooks->user_data, "prefill", view->length - from, total))
@@ -43337,7 +43752,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
 {
     specdec__context *c = &h->context;
     const int inner = model->feed_forward, widest = specdec__max_int(inner, model->embedding);
-    const double s = specdec__exp_double(-0.34657359027997264 / model->guesses); /* 2^(-1 / 2n) */
+    const double s = specdec__exp_double(-0.34657359027997264 / model->head_count); /* 2^(-1 / 2n) */
     const double square = (1 - s * s) * inner / 2;
     int i;
 
@@ -43347,7 +43762,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
     c->pool = target->pool;
     c->threads = threads;
     c->scratch = target->scratch;
-    specdec__columns_take(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
+    specdec__columns_take_memory(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
     h->blend = (float)(square * specdec__inverse_root(square) / s);
     h->input = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(widest));
     h->inner = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(inner));
@@ -43362,7 +43777,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
 /* Floats of a row of a level's input. */
 static int specdec__heads_width(const specdec__model *m, int level)
 {
-    return level && m->speculator->follow ? m->feed_forward : m->embedding;
+    return level && m->speculator->chained ? m->feed_forward : m->embedding;
 }
 
 /* A thread's part of turning products into a level's states. */
@@ -43370,7 +43785,7 @@ static void specdec__heads_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
     const specdec__model *m = c->model;
-    const specdec__layer *l = &m->layer[m->tied ? 0 : h->level];
+    const specdec__layer *l = &m->layer[m->heads_tied ? 0 : h->level];
     const int inner = m->feed_forward, width = specdec__heads_width(m, h->level);
     float *row = h->table + (size_t)thread * (size_t)inner;
     int i;
@@ -43379,15 +43794,15 @@ static void specdec__heads_states(specdec__heads *h, int thread)
         float *z = h->inner + (size_t)i * (size_t)specdec__forward_stride(inner);
 
         if (m->speculator->table) {
-            specdec__quant_to_float(l->table.type, l->table.file + (size_t)h->tokens[i] * l->table.row_bytes,
-                                    (size_t)inner, row);
+            specdec__quant_to_float(l->token_table.type, l->token_table.file +
+                                    (size_t)h->tokens[i] * l->token_table.row_bytes, (size_t)inner, row);
             c->kernels->add_scaled(z, h->blend, row, inner);
         }
         if (m->speculator->norm)
             c->kernels->norm(z, l->vector[SPECDEC__HEAD_NORM], m->epsilon, inner, 0, inner, z);
         c->kernels->add_scaled(z, 1, l->vector[SPECDEC__HEAD_BIAS], inner);
         c->kernels->activate[m->speculator->activation](z, h->ones, inner);
-        if (m->speculator->adds)
+        if (m->speculator->residual)
             c->kernels->add_scaled(z, 1, h->input + (size_t)i * (size_t)specdec__forward_stride(width), inner);
     }
 }
@@ -43399,22 +43814,22 @@ static void specdec__heads_worker(void *argument, int thread)
     const specdec__model *m = c->model;
     const specdec__layer *own = &m->layer[specdec__min_int(h->level, m->layers - 1)];
     const int stride = specdec__forward_stride(m->feed_forward);
-    specdec__input in = specdec__forward_input(
+    specdec__matrix_input in = specdec__forward_make_input(
         h->input, h->n, specdec__forward_stride(specdec__heads_width(m, h->level)), NULL);
-    specdec__output t;
+    specdec__matrix_product t;
 
     t.matrix = &own->matrix[SPECDEC__HEAD_INPUT];
     t.bias = NULL;
-    t.out = h->inner;
+    t.rows_out = h->inner;
     t.stride = (size_t)stride;
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return;
     specdec__heads_states(h, thread);
     if (specdec__pool_barrier(c->pool))
         return;
-    in = specdec__forward_input(h->inner, h->n, stride, NULL);
-    t.matrix = &m->layer[m->tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
-    t.out = h->logits;
+    in = specdec__forward_make_input(h->inner, h->n, stride, NULL);
+    t.matrix = &m->layer[m->heads_tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
+    t.rows_out = h->logits;
     t.stride = (size_t)specdec__heads_rows(m);
     specdec__forward_project(c, thread, &in, &t, 1);
 }
@@ -44446,7 +44861,7 @@ static void specdec__settle_read(specdec__settling *w, int from)
 
     for (i = from; i < w->count; i++)
         w->row[w->found[i].token] = specdec__float_from_bits(0xff800000u);
-    specdec__screen_read(w->context, w->column, w->found + from, w->count - from);
+    specdec__screen_read_rows(w->context, w->column, w->found + from, w->count - from);
 }
 
 /* Applies the scale of logits to bounds [from, end), which keeps their order. Returns 0 if one is no number, or too
@@ -44634,10 +45049,10 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
 /* Computes all logits of the last step. */
 static void specdec__settle_whole(specdec__context *c)
 {
-    c->screen.asked = SPECDEC__SCREEN_LOGITS;
-    c->screen.whole++;
-    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    c->screen.needed = SPECDEC__SCREEN_LOGITS;
+    c->screen.whole_steps++;
+    c->screen.saved -= specdec__screen_plane_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
 }
 
 /* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
@@ -44663,10 +45078,11 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
             w.row[found[i].token] = found[i].logit;
-        c->screen.pause -= c->screen.pause > 0;
+        c->screen.pause_steps -= c->screen.pause_steps > 0;
         return;
     }
-    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
+    c->screen.pause_left = c->screen.pause_steps = specdec__min_int(2 * c->screen.pause_steps + 8,
+                                                                    SPECDEC__SETTLE_PAUSE);
     specdec__settle_whole(c);
 }
 
@@ -47068,16 +47484,16 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
     const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
     int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
 
-    specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
-    specdec__view_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
+    specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
+    specdec__view_find_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
     for (i = 0; i < count; i += n) {
         const int page = a[i] / SPECDEC__KEYS, page_to = b[i] / SPECDEC__KEYS;
 
         for (n = 1; i + n < count && a[i + n] == a[i] + n && b[i + n] == b[i] + n &&
              a[i + n] / SPECDEC__KEYS == page && b[i + n] / SPECDEC__KEYS == page_to; n++)
             continue;
-        specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, page, head), a[i] % SPECDEC__KEYS,
-                             specdec__kv_keys(own, l, page_to, head), b[i] % SPECDEC__KEYS, n);
+        specdec__kv_copy_slots(kv->type, l, specdec__kv_keys_address(kv, l, page, head), a[i] % SPECDEC__KEYS,
+                               specdec__kv_keys_address(own, l, page_to, head), b[i] % SPECDEC__KEYS, n);
     }
 }
 
@@ -47093,7 +47509,7 @@ static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
 static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
                                          const specdec__layer *layer, int head)
 {
-    const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_keys(c, layer)->dim;
+    const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_kv_layer(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
     float *sizes = c->scratch[thread].out;
     int q, d;
@@ -47146,11 +47562,12 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     if (t->few)
         specdec__retrieve_by_few(c, t, keys);
     else
-        specdec__forward_tile_scores(c, t->scratch, keys, specdec__context_keys(c, t->layer)->dim, SPECDEC__KEYS,
-                                     specdec__forward_column(c, t->layer, 0, t->query), t->count);
+        specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
+                                             SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
+                                             t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
-            weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
+            weights[k] = specdec__forward_get_score(c, t->scratch, q, a->from + k);
         factor = c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]);
         if (factor < 1)
             c->kernels->scale(chunks, factor, r->candidates);
@@ -47193,8 +47610,8 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
                 t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
-            specdec__retrieve_segment(c, &t, r, &s->at[i],
-                                      specdec__kv_keys(&r->target->kv, keys, s->at[i].page, head));
+            specdec__retrieve_segment(c, &t, r, &s->segment[i],
+                                      specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->total(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -47214,10 +47631,10 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
    share another layer's keys share its chunks. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    specdec__retrieval *r = (specdec__retrieval *)c->recalls;
+    specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
     specdec_candidate *chosen = r->chosen + (size_t)thread * (size_t)r->chunks;
-    const int heads = specdec__context_keys(c, layer)->owns ? layer->shape.kv_heads : 0;
+    const int heads = specdec__context_kv_layer(c, layer)->owns_keys ? layer->shape.kv_heads : 0;
     int head, end = 0, i;
 
     while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
@@ -47230,10 +47647,11 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
 }
 
 /* Takes small caches of `budget` tokens from an arena. */
-static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target, const specdec__room *whole,
-                                   int budget, int chunk, int nodes, specdec__arena *arena)
+static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target,
+                                   const specdec__kv_demand *whole, int budget, int chunk, int nodes,
+                                   specdec__arena *arena)
 {
-    specdec__room room = *whole;
+    specdec__kv_demand room = *whole;
     specdec__view view;
     int longest, i;
 
@@ -47245,18 +47663,19 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     /* those that do not fill a chunk lie with them */
     r->most = r->recent + specdec__max_int(specdec__max_int(budget / 32, 8), chunk);
     r->chunks = specdec__max_int((budget - r->most) / chunk, 1);
-    r->candidates = specdec__round_up(room.length / chunk + 1, 16);
-    room.length = r->chunks * chunk + r->most;
-    room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
-    room.kept = 0;
-    room.most = specdec__max_int(nodes, r->most);
-    room.nodes = 2 * room.most + room.views * nodes; /* a tree is stored behind each sequence until its next one */
+    r->candidates = specdec__round_up(room.view_keys / chunk + 1, 16);
+    room.view_keys = r->chunks * chunk + r->most;
+    room.all_keys = specdec__min_int(room.view_keys, (1 << 30) / room.max_views) * room.max_views;
+    room.kept_views = 0;
+    room.step_nodes = specdec__max_int(nodes, r->most);
+    /* a tree is stored behind each sequence until its next one */
+    room.reserved_nodes = 2 * room.step_nodes + room.max_views * nodes;
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
-    room.most += r->chunks * chunk;
-    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
-    for (i = 0; i < room.views; i++)
-        specdec__context_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
-    if (!specdec__kv_types[target->kv.type].tiles)
+    room.step_nodes += r->chunks * chunk;
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.max_views);
+    for (i = 0; i < room.max_views; i++)
+        specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
+    if (!specdec__kv_types[target->kv.type].has_codes)
         r->few = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
     r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
@@ -47291,7 +47710,7 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
         specdec__retrieve_forget(r, at);
         if (!specdec__retrieve_room(r, &t->view, kept))
             return 0;
-        t->from = t->view.position = (committed - r->recent) / r->chunk * r->chunk;
+        t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
     }
     r->begun = t->from / r->chunk;
@@ -47301,7 +47720,7 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     if (!specdec__retrieve_room(r, &t->view, n))
         return 0;
     for (layer = 0; layer < r->context.kv.layers; layer++)
-        for (head = 0; r->context.kv.layer[layer].owns && head < r->context.kv.layer[layer].kv_heads; head++)
+        for (head = 0; r->context.kv.layer[layer].owns_keys && head < r->context.kv.layer[layer].kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
                 specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
@@ -47316,16 +47735,16 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
 static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
-    const int stale = r->view->position >= r->anew;
+    const int stale = r->view->next_position >= r->anew;
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.recall = stale ? specdec__retrieve_layer : NULL;
-    r->context.recalls = r;
+    r->context.before_attention = stale ? specdec__retrieve_layer : NULL;
+    r->context.before_attention_argument = r;
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
-        r->anew = r->view->position + SPECDEC__RETRIEVE_ANEW;
+        r->anew = r->view->next_position + SPECDEC__RETRIEVE_ANEW;
     return &r->context;
 }
 
@@ -48187,7 +48606,7 @@ typedef struct specdec__proposal {
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    const specdec__room *room;       /* number of sequences, and their length */
+    const specdec__kv_demand *room;  /* number of sequences, and their length */
     int capacity;                    /* candidates of a proposal, at most */
     int threads;                     /* of the pool that the drafter's model keeps busy */
     int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
@@ -48295,7 +48714,7 @@ struct specdec__drafter {
     const specdec__model *model;   /* NULL: it has none */
     size_t kv_bytes;               /* of its cache */
     int levels;                    /* that it can draft, without the root */
-    specdec__taps taps;            /* hidden states that it needs of the target's steps: (nodes, count, width) */
+    specdec__state_reader taps;    /* hidden states that it needs of the target's steps: (nodes, count, width) */
     specdec__proposal *proposals;  /* (sequences): for the current step */
 };
 
@@ -49098,7 +49517,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     for (i = 0; m->whole && i < m->vocab; i++)
         m->whole[i] = specdec__float_from_bits(0xff800000u);
     m->capacity = setup->capacity;
-    m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
+    m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->max_views * (size_t)m->capacity);
 }
 
 /* Bytes of weights that a level uses, with all rows of the output matrix. */
@@ -49134,7 +49553,7 @@ static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, 
     s = SPECDEC__TAKE(arena, specdec__short, 1);
     m->own = s;
     memset(&counted, 0, sizeof counted);
-    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->views, level, &target->vocab, arena);
+    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
     if (s)
         s->always = setup->config->draft_vocabulary > 0;
     m->context = c;
@@ -49182,16 +49601,16 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
                                                 int wanted, specdec_error *error)
 {
     specdec__view *view = &m->views[at];
-    const int most = m->context.most, keys = count - m->skipped[at];
+    const int most = m->context.max_nodes, keys = count - m->skipped[at];
     const int sinks = m->skipped[at] ? specdec__min_int(SPECDEC__DRAFT_SINKS, keys) : 0;
-    specdec__rows rows = specdec__forward_wanted(sinks); /* none of the sinks */
+    specdec__prefill_rows rows = specdec__prefill_rows_from(sinks); /* none of the sinks */
     specdec_result result = SPECDEC_OK;
 
     if (view->length < sinks)
-        result = specdec__forward_text(&m->context, view, text, sinks, most, &rows, NULL, error);
-    rows.from = wanted ? keys - 1 : keys;
+        result = specdec__forward_prefill(&m->context, view, text, sinks, most, &rows, NULL, error);
+    rows.logits_from = wanted ? keys - 1 : keys;
     return result ? result
-                  : specdec__forward_text(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
+                  : specdec__forward_prefill(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
 /* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
@@ -49214,7 +49633,7 @@ static specdec_result specdec__draft_model_run(specdec__drafter *d, const specde
     specdec__batch batch;
 
     specdec__levels_put(&m->levels, c, p, candidates, from, count);
-    batch = specdec__forward_alone(c, &m->views[p->at], from, from + count);
+    batch = specdec__forward_make_view_batch(c, &m->views[p->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
 
@@ -49244,7 +49663,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     int32_t *nodes = specdec__draft_nodes(&m->levels, p);
-    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->most;
+    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->max_nodes;
     int at, i, stay = all ? -1 : 0;
 
     for (at = root; at > 0; at = p->tree.parents[at])
@@ -49255,8 +49674,8 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
             specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
     for (i = 1; i < p->tree.n; i++)
         if (nodes[i] >= 0)
-            nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);
-    p->extended_count = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->extended_count);
+            nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
+    p->extended_count = specdec__forward_commit_keeping(c, &m->views[p->at], c->path, count, stay, p->extended_count);
 }
 
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
@@ -49317,7 +49736,7 @@ static int specdec__draft_model_window(const specdec__model *model, const specde
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
 
-    return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->length);
+    return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->view_keys);
 }
 
 static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -49326,24 +49745,25 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     specdec__draft_model counted, *m = SPECDEC__TAKE(arena, specdec__draft_model, 1);
     const specdec_config *config = setup->config;
     const specdec__context *target = setup->target;
-    specdec__room room = *setup->room;
+    specdec__kv_demand room = *setup->room;
     specdec_result result;
     specdec__view view;
     int i, places;
 
     d->state = m;
     m = m ? m : &counted;
-    if (!specdec__model_writes(d->model))
+    if (!specdec__model_can_decode(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
-                             specdec__model_name(d->model));
+                             specdec__model_architecture_name(d->model));
     if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
-    room.length = specdec__min_int(room.length, m->window + config->tree_depth);
-    places = room.views + room.kept;
-    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
-    room.tree = room.most;
-    room.nodes += room.views * room.most; /* a tree may be stored behind each sequence until its next one */
+    room.view_keys = specdec__min_int(room.view_keys, m->window + config->tree_depth);
+    places = room.max_views + room.kept_views;
+    room.all_keys = specdec__min_int(room.all_keys, specdec__min_int(room.view_keys, (1 << 30) / places) * places);
+    room.tree_nodes = room.step_nodes;
+    /* a tree may be stored behind each sequence until its next one */
+    room.reserved_nodes += room.max_views * room.step_nodes;
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
@@ -49351,9 +49771,9 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->skipped = SPECDEC__TAKE(arena, int, places);
     m->threads = setup->threads;
     for (i = 0; i < places; i++) {
-        specdec__context_view(&m->context, m->views ? &m->views[i] : &view, &room, i >= room.views, arena);
-        if (m->views && i >= room.views)
-            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+        specdec__context_init_view(&m->context, m->views ? &m->views[i] : &view, &room, i >= room.max_views, arena);
+        if (m->views && i >= room.max_views)
+            specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
@@ -49448,7 +49868,7 @@ static specdec_result specdec__draft_last_follow(specdec__drafter *d, const spec
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
-    const int views = setup->room->views;
+    const int views = setup->room->max_views;
     int i;
 
     specdec__levels_init(&m->levels, model, setup, arena);
@@ -49498,7 +49918,7 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int32_t tokens[SPECDEC__MAX_TREE];
     int i;
 
-    if (!d->model->speculator->follow) {
+    if (!d->model->speculator->chained) {
         specdec__draft_heads_first(m, p->at);
         m->last.levels.stride = 0;
         return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
@@ -49526,14 +49946,14 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    if (specdec__model_writes(model))
+    if (specdec__model_can_decode(model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             specdec__model_name(model));
+                             specdec__model_architecture_name(model));
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
-    d->levels = model->guesses;
+    d->levels = model->head_count;
     specdec__draft_last_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->inner = SPECDEC__TAKE(arena, float,
@@ -49624,11 +50044,12 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                                      int wanted, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[at];
-    specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
+    specdec__prefill_rows rows = specdec__prefill_rows_from(wanted ? end - 1 : end);
 
     rows.reads = t->states;
     rows.reads_from = t->from;
-    return specdec__forward_text(&m->context, &t->view, text + 1 - m->lead, end, m->context.most, &rows, NULL, error);
+    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->lead, end, m->context.max_nodes, &rows, NULL,
+                                    error);
 }
 
 /* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
@@ -49662,7 +50083,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
-    batch = specdec__forward_alone(c, &m->sequences[p->at].view, from, from + count);
+    batch = specdec__forward_make_view_batch(c, &m->sequences[p->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
@@ -49760,8 +50181,8 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
 
         if (result)
             return result;
-        if (reads->norm)
-            m->context.kernels->norm(from, reads->norm, d->model->epsilon, width, 0, width, to);
+        if (reads->states_norm)
+            m->context.kernels->norm(from, reads->states_norm, d->model->epsilon, width, 0, width, to);
         else
             memcpy(to, from, (size_t)width * sizeof *to);
     }
@@ -49796,36 +50217,36 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
-    const int places = setup->room->views + setup->room->kept;
-    specdec__room room = *setup->room;
+    const int places = setup->room->max_views + setup->room->kept_views;
+    specdec__kv_demand room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
 
     d->state = m;
     m = m ? m : &counted;
-    m->lead = model->reads.joined;
+    m->lead = model->reads.is_nextn;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * ((int)size + m->lead); /* a tree is stored behind each sequence until it is drafted for
-                                                             again */
+    /* a tree is stored behind each sequence until it is drafted for again */
+    room.reserved_nodes += room.max_views * ((int)size + m->lead);
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
-    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
     m->reads = m->lead ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
     m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->sequences ? &m->sequences[i] : &unused;
-        specdec__context_view(&m->context, &t->view, &room, i >= room.views, arena);
-        if (i < room.views)
+        specdec__context_init_view(&m->context, &t->view, &room, i >= room.max_views, arena);
+        if (i < room.max_views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
         else if (m->sequences)
-            specdec__kv_add_kept(&m->context.kv, &t->view);
-        t->count = i < room.views && m->lead;
+            specdec__kv_add_kept_view(&m->context.kv, &t->view);
+        t->count = i < room.max_views && m->lead;
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -49912,13 +50333,13 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
     const specdec__context *c = &m->context;
     const specdec__model *model = c->model;
     const specdec__matrix *head = &model->token_embedding;
-    const int centroid = m->nearest[i * model->reads.nearest + k].token;
+    const int centroid = m->nearest[i * model->reads.nearest_centroids + k].token;
     const int size = model->vocab_size / model->reads.centroids, width = model->embedding;
     float *row = m->row + (size_t)thread * (size_t)width;
     int at;
 
     for (at = centroid * size; centroid >= 0 && at < (centroid + 1) * size; at++) {
-        const int32_t token = model->reads.order[at];
+        const int32_t token = model->reads.centroid_tokens[at];
         float *out = m->rows + (size_t)i * (size_t)model->vocab_size + (size_t)token;
 
         *out = specdec__float_from_bits(0xff800000u);
@@ -49934,7 +50355,7 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
 static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
-    const int nearest = c->model->reads.nearest, items = m->n * nearest;
+    const int nearest = c->model->reads.nearest_centroids, items = m->n * nearest;
     int i, k, from, end = 0;
 
     for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
@@ -49955,13 +50376,13 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
     specdec__context *c = &m->context;
-    specdec__input in = specdec__forward_input(c->h, m->n, c->e, NULL);
-    specdec__output t;
+    specdec__matrix_input in = specdec__forward_make_input(c->h, m->n, c->e, NULL);
+    specdec__matrix_product t;
 
-    t.matrix = &c->model->reads.out;
+    t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
     t.stride = specdec__draft_assistant_stride(m);
-    t.out = m->inner + (size_t)m->place * t.stride;
+    t.rows_out = m->inner + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
         specdec__draft_assistant_narrow(m, thread);
 }
@@ -49972,7 +50393,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
 {
     specdec__context *c = &m->context;
     /* it only reads the target's view */
-    specdec__batch batch = specdec__forward_alone(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)p->view, 0, n);
     specdec_result result;
     int i;
 
@@ -50037,9 +50458,10 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || specdec__mixing_is(&target->mixing) || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__mixing_exists(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
-                             "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
+                             "which a %s of %d layers does not have", specdec__model_architecture_name(target),
+                             target->layers);
     for (i = 0; i < m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
         const int windowed = s.span == SPECDEC__WINDOW, from = target->layers - 1 - windowed;
@@ -50073,8 +50495,8 @@ static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const spe
     }
     m->rows = SPECDEC__TAKE(arena, float, all);
     m->row = SPECDEC__TAKE(arena, float, (size_t)setup->threads * (size_t)model->embedding);
-    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest);
-    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest; i++)
+    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest_centroids);
+    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest_centroids; i++)
         m->nearest[i].token = -1;
     for (i = 0; m->rows && i < all; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
@@ -50087,7 +50509,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
 {
     specdec__draft_assistant counted, *m = SPECDEC__TAKE(arena, specdec__draft_assistant, 1);
     const specdec__context *target = setup->target;
-    specdec__room room = *setup->room;
+    specdec__kv_demand room = *setup->room;
     const int size = setup->config->tree_size;
     specdec_result result = specdec__draft_assistant_check(d->model, target->model, error);
 
@@ -50095,7 +50517,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m = m ? m : &counted;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.most = size;
+    room.step_nodes = size;
     m->target = target;
     specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
@@ -50190,13 +50612,14 @@ static float specdec__draft_block_product(const float *a, const float *b, int co
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
-    const specdec__block *b = &m->context.model->block;
-    specdec__input in = specdec__forward_input(m->ranks, m->n, specdec__forward_stride(b->markov_in.columns), NULL);
-    specdec__output t;
+    const specdec__block_model *b = &m->context.model->block;
+    specdec__matrix_input in = specdec__forward_make_input(m->ranks, m->n,
+                                                           specdec__forward_stride(b->markov_in.columns), NULL);
+    specdec__matrix_product t;
 
     t.matrix = &b->markov_out;
     t.bias = NULL;
-    t.out = m->rows;
+    t.rows_out = m->rows;
     t.stride = (size_t)m->levels.stride;
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
@@ -50205,13 +50628,13 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
 static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
-    const specdec__block *b = &c->model->block;
+    const specdec__block_model *b = &c->model->block;
     const int width = c->model->embedding;
     float sum;
 
-    specdec__draft_block_look_up(&b->trust, 0, m->row);
+    specdec__draft_block_look_up(&b->confidence, 0, m->row);
     sum = specdec__draft_block_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
-          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->trust_bias;
+          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
     return 1 / (1 + specdec__exp(-sum));
 }
 
@@ -50220,7 +50643,7 @@ static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i
                                                   specdec_error *error)
 {
     specdec__context *c = &m->context;
-    const specdec__block *b = &c->model->block;
+    const specdec__block_model *b = &c->model->block;
     const size_t stride = (size_t)specdec__forward_stride(b->markov_in.columns);
     const float *own = specdec__draft_block_row(m, i);
     const int outputs = c->output->rows, all = b->markov_out.rows != outputs;
@@ -50253,13 +50676,13 @@ static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
-    const specdec__block *b = &m->context.model->block;
-    specdec__input in = specdec__forward_input(m->context.h, m->n, m->context.e, NULL);
-    specdec__output t;
+    const specdec__block_model *b = &m->context.model->block;
+    specdec__matrix_input in = specdec__forward_make_input(m->context.h, m->n, m->context.e, NULL);
+    specdec__matrix_product t;
 
     t.matrix = &b->hidden;
     t.bias = NULL;
-    t.out = m->ranks;
+    t.rows_out = m->ranks;
     t.stride = (size_t)specdec__forward_stride(b->hidden.rows);
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
@@ -50284,7 +50707,7 @@ static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n
 static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
-    const specdec__block *b = &model->block;
+    const specdec__block_model *b = &model->block;
     const int rank = b->hidden.rows;
     const float *own = specdec__draft_block_row(m, i);
     const float *hidden = m->ranks + (size_t)i * (size_t)specdec__forward_stride(rank);
@@ -50293,10 +50716,10 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
     for (k = 0; k < n; k++) {
         float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
 
-        at = specdec__draft_block_find(m, &b->before, tokens[k]);
+        at = specdec__draft_block_find(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
-            specdec__draft_block_look_up(&b->before, at, before);
+            specdec__draft_block_look_up(&b->predecessor, at, before);
         for (r = 0; r < rank; r++)
             before[r] *= hidden[r];
         for (j = 0; j < b->candidates; j++) {
@@ -50309,8 +50732,8 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
             const int32_t out = m->best[i * b->candidates + j].token;
 
             m->set[k * b->candidates + j] = out;
-            at = model->ids && b->after.rows != model->id_count ? model->ids[out] : out;
-            specdec__draft_block_look_up(&b->after, at, after);
+            at = model->ids && b->successor.rows != model->id_count ? model->ids[out] : out;
+            specdec__draft_block_look_up(&b->successor, at, after);
             row[out] = own[out] + specdec__draft_block_product(before, after, rank);
         }
     }
@@ -50337,22 +50760,22 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
                                                 specdec_error *error)
 {
     specdec__context *c = &m->context;
-    const specdec__block *b = &c->model->block;
+    const specdec__block_model *b = &c->model->block;
     specdec__view *view = &m->views[p->at];
     const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
-    const int rows = specdec__min_int(b->size - b->first, deepest);
-    specdec__batch batch = specdec__forward_alone(c, view, 0, b->size);
+    const int rows = specdec__min_int(b->size - b->draft_row, deepest);
+    specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
     int i;
 
     for (i = 0; i < b->size; i++) {
-        c->tokens[i] = i ? b->mask : p->tokens[0];
+        c->tokens[i] = i ? b->mask_token : p->tokens[0];
         c->parents[i] = i - 1;
-        c->wanted[i] = i >= b->first && i < b->first + rows;
+        c->wanted[i] = i >= b->draft_row && i < b->draft_row + rows;
     }
     batch.wanted = c->wanted;
     result = specdec__forward(c, &batch, error);
-    specdec__view_unreserve(view, &c->kv);
+    specdec__view_free_reserved(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
 }
 
@@ -50422,9 +50845,9 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     int i, from, to;
 
     for (from = view->length; !result && from >= heard->from && from < end; from = to) {
-        specdec__rows rows = specdec__forward_wanted(end);
+        specdec__prefill_rows rows = specdec__prefill_rows_from(end);
 
-        to = specdec__min_int(end, from + m->context.most);
+        to = specdec__min_int(end, from + m->context.max_nodes);
         for (i = from - heard->from; i < to - heard->from; i++) {
             const int node = heard->first + (heard->path ? heard->path[i] : i);
 
@@ -50433,7 +50856,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
         }
         rows.reads = m->reads;
         rows.reads_from = from;
-        result = specdec__forward_text(&m->context, view, heard->text, to, m->context.most, &rows, NULL, error);
+        result = specdec__forward_prefill(&m->context, view, heard->text, to, m->context.max_nodes, &rows, NULL, error);
     }
     return result;
 }
@@ -50442,7 +50865,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
 static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
-    const specdec__block *b = &model->block;
+    const specdec__block_model *b = &model->block;
     const int wide = specdec__max_int(m->context.output->rows, b->markov_out.rows);
     const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
     size_t i;
@@ -50456,7 +50879,7 @@ static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec
     m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
                                                (size_t)specdec__forward_stride(rank));
     m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
-    m->trust = b->trust.type ? SPECDEC__TAKE(arena, float, size) : NULL;
+    m->trust = b->confidence.type ? SPECDEC__TAKE(arena, float, size) : NULL;
     m->levels.trust = m->trust;
     m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
     m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
@@ -50473,11 +50896,11 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     specdec__draft_block counted, *m = SPECDEC__TAKE(arena, specdec__draft_block, 1);
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
-    const specdec__block *b = &model->block;
+    const specdec__block_model *b = &model->block;
     const size_t stride = (size_t)specdec__forward_read_stride(model);
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
-    const int places = setup->room->views + setup->room->kept;
-    specdec__room room = *setup->room;
+    const int places = setup->room->max_views + setup->room->kept_views;
+    specdec__kv_demand room = *setup->room;
     specdec__view counted_view;
     int i;
 
@@ -50486,26 +50909,26 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     memset(m, 0, sizeof *m);
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    if (b->mask >= target->model->vocab_size)
+    if (b->mask_token >= target->model->vocab_size)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft's mask is token %d, the target has %d",
-                             (int)b->mask, target->model->vocab_size);
-    room.most = specdec__max_int(room.most, b->size);
-    room.nodes += b->size;
+                             (int)b->mask_token, target->model->vocab_size);
+    room.step_nodes = specdec__max_int(room.step_nodes, b->size);
+    room.reserved_nodes += b->size;
     specdec__levels_init(&m->levels, model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
-                          &room, b->size - b->first, arena);
+                          &room, b->size - b->draft_row, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
-    d->levels = specdec__min_int(b->size - b->first, SPECDEC_TREE_MAX_DEPTH - 1);
+    d->levels = specdec__min_int(b->size - b->draft_row, SPECDEC_TREE_MAX_DEPTH - 1);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
-    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
-    m->reads = SPECDEC__TAKE(arena, float, (size_t)m->context.most * stride);
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)m->context.max_nodes * stride);
     m->views = SPECDEC__TAKE(arena, specdec__view, places);
     for (i = 0; i < places; i++) {
-        specdec__context_view(&m->context, m->views ? &m->views[i] : &counted_view, &room, i >= setup->room->views,
-                              arena);
-        if (m->views && i >= setup->room->views)
-            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+        specdec__context_init_view(&m->context, m->views ? &m->views[i] : &counted_view, &room,
+                                   i >= setup->room->max_views, arena);
+        if (m->views && i >= setup->room->max_views)
+            specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     specdec__draft_block_rows(m, setup->config->tree_size, arena);
     m->levels.begin = specdec__draft_block_begin;
@@ -50649,14 +51072,14 @@ static int specdec__draft_ngram_behind(const specdec__drafter *d, int at, int co
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
-    const int length = specdec__max_int(setup->room->length, 64), history = setup->config->history;
+    const int length = specdec__max_int(setup->room->view_keys, 64), history = setup->config->history;
     const int most = (1 << 28) / (SPECDEC__NGRAM_TOKENS + 1);
     specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, 1);
     specdec__ngram_size size;
 
     size.context = SPECDEC__NGRAM_TOKENS;
     size.max_nodes = setup->capacity;
-    size.readers = setup->room->views;
+    size.readers = setup->room->max_views;
     size.history = history;
     size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED),
                                      2 * setup->target->model->vocab_size);
@@ -50783,7 +51206,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
         c->tokens[i] = specdec__max_int(q->tokens[i], 0);
         c->parents[i] = q->tree.parents[i];
     }
-    batch = specdec__forward_alone(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
+    batch = specdec__forward_make_view_batch(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
     return specdec__forward(c, &batch, error);
 }
 
@@ -50893,12 +51316,12 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
                                                   specdec_error *error)
 {
     const int size = m->nodes;
-    specdec__room room = *setup->room;
+    specdec__kv_demand room = *setup->room;
     specdec__draft_setup inner = *setup;
 
-    room.kept = 0; /* the model of the first level reads what ended sequences began with */
+    room.kept_views = 0; /* the model of the first level reads what ended sequences began with */
     inner.room = &room;
-    const specdec__model *model = d->model && specdec__model_writes(d->model) ? d->model : NULL;
+    const specdec__model *model = d->model && specdec__model_can_decode(d->model) ? d->model : NULL;
 
     if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
@@ -50919,20 +51342,20 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     const specdec__context *target = setup->target;
     const specdec_config *config = setup->config;
     const int chunk = config->retrieval_chunk ? config->retrieval_chunk : 8;
-    const int share = setup->room->length / SPECDEC__RECALL_SHARE;
+    const int share = setup->room->view_keys / SPECDEC__RECALL_SHARE;
     const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST);
     specdec_result result;
 
     d->state = m;
     m = m ? m : &counted;
-    if (specdec__mixing_is(&target->model->mixing))
+    if (specdec__mixing_exists(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
     specdec__levels_init(&m->levels, target->model, setup, arena);
-    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->most);
+    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_inner(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
@@ -51649,9 +52072,9 @@ static int specdec__stream_fork_limit(const specdec_config *c, int room)
 /* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
    is too large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
-                                    const specdec__room *room, specdec__arena *arena)
+                                    const specdec__kv_demand *room, specdec__arena *arena)
 {
-    const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
     const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     const size_t noted = c->logprobs ? tokens : 0;
@@ -51663,7 +52086,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     unsigned char *stop_bytes, *token_text, *piece, *parts;
     float *logprobs, *surprise;
 
-    specdec__context_view(target, &view, room, 0, arena);
+    specdec__context_init_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
@@ -51682,7 +52105,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     if (!t)
         return;
     t->model = model;
-    t->context = room->length;
+    t->context = room->view_keys;
     t->room = (int)tokens;
     t->view = view;
     t->tokens = text;
@@ -51726,7 +52149,7 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && specdec__mixing_is(&model->mixing))
+    if (settings->slide && specdec__mixing_exists(&model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
@@ -52251,7 +52674,7 @@ typedef struct specdec__engine {
     int busy;                    /* 1: a call is running */
     int ended;                   /* 1: by specdec_deinit */
 
-    specdec__room room;
+    specdec__kv_demand room;
     specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
@@ -52349,7 +52772,7 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
 {
     const specdec_source *source = specdec__engine_source(&e->config, kind);
 
-    return kind->nextn ? specdec__nextn_has(e->target_model)
+    return kind->nextn ? specdec__nextn_exists(e->target_model)
                        : !source || kind->optional || specdec__source_given(source);
 }
 
@@ -52421,7 +52844,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_cut cut = {NULL, NULL};
+    specdec__layer_choice cut = {NULL, NULL};
 
     *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
@@ -52432,9 +52855,9 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
     if (SPECDEC__PIPE && e->remote && out == &e->target_model)
-        cut.cut = e->remote->cut;
+        cut.choose = e->remote->cut;
     cut.cluster = e->config.cluster;
-    return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
+    return specdec__model_init(e->own[e->own_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
 }
 
 /* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
@@ -52474,7 +52897,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
-        return 1 + (e->room.most + 1) * SPECDEC__OFFERS;
+        return 1 + (e->room.step_nodes + 1) * SPECDEC__OFFERS;
     return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
                                                              : e->config.tree_size;
 }
@@ -52486,8 +52909,8 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     specdec__proposal counted, *p;
     int i;
 
-    d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.views);
-    for (i = 0; i < e->room.views; i++) {
+    d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.max_views);
+    for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->at = i;
         specdec__draft_take(p, specdec__engine_candidates(e, d->kind), size, arena);
@@ -52532,7 +52955,7 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
-    e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
+    e->chat_bytes = specdec__size_multiply((size_t)e->room.view_keys, SPECDEC__PROMPT_BYTES);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
     e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
@@ -52549,9 +52972,9 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
 {
     int i;
 
-    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.views);
-    e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
-    for (i = 0; i < e->room.views; i++) {
+    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.max_views);
+    e->members = SPECDEC__TAKE(arena, specdec *, e->room.max_views);
+    for (i = 0; i < e->room.max_views; i++) {
         specdec__stream_lay_out(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
         if (!e->sequences)
             continue;
@@ -52567,13 +52990,13 @@ static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *are
     specdec__kept counted, *kept;
     int i;
 
-    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept);
-    for (i = 0; i < e->room.kept; i++) {
+    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept_views);
+    for (i = 0; i < e->room.kept_views; i++) {
         kept = e->kept ? &e->kept[i] : &counted;
-        specdec__context_view(&e->target, &kept->view, &e->room, 1, arena);
-        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.length);
+        specdec__context_init_view(&e->target, &kept->view, &e->room, 1, arena);
+        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.view_keys);
         if (e->kept)
-            specdec__kv_add_kept(&e->target.kv, &kept->view);
+            specdec__kv_add_kept_view(&e->target.kv, &kept->view);
     }
 }
 
@@ -52583,7 +53006,7 @@ static void specdec__engine_set_views(specdec__engine *e)
     int i, k;
 
     for (i = 0; i < e->drafter_count; i++)
-        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.views; k++)
+        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.max_views; k++)
             e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
@@ -52600,7 +53023,7 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
 {
     specdec__ahead *a = e->ahead;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
-    const size_t room = (size_t)e->room.length + (size_t)e->config.tree_depth + (size_t)levels;
+    const size_t room = (size_t)e->room.view_keys + (size_t)e->config.tree_depth + (size_t)levels;
     int32_t *tokens = SPECDEC__TAKE(arena, int32_t, room);
 
     if (!a)
@@ -52609,7 +53032,7 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
     a->drafter = d;
     a->threads = specdec__engine_draft_threads(&e->config, d->kind);
     a->levels = levels;
-    a->nodes = e->room.most;
+    a->nodes = e->room.step_nodes;
     a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
     a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
@@ -52668,11 +53091,11 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
-    for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
+    for (i = 1; d->taps.count && i < SPECDEC__STATE_READERS && e->target.taps[i].count; i++)
         continue;
-    if (d->taps.count && i < SPECDEC__TAPS)
+    if (d->taps.count && i < SPECDEC__STATE_READERS)
         e->target.taps[i] = d->taps;
-    for (i = 0; d->proposals && i < e->room.views; i++)
+    for (i = 0; d->proposals && i < e->room.max_views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
         specdec__engine_lay_out_ahead(e, d, arena);
@@ -52713,13 +53136,13 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
 
 /* How many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not more
    than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
-static int specdec__engine_kept_limit(const specdec_config *c, const specdec__room *room)
+static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv_demand *room)
 {
-    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->max_views, 64), 256);
 
-    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->all_keys <= room->view_keys)
         return 0;
-    return specdec__min_int(most, room->keys / SPECDEC__KEYS);
+    return specdec__min_int(most, room->all_keys / SPECDEC__KEYS);
 }
 
 /* Sets how many sequences there are, of how many tokens, and the nodes of a step: a prompt's batch, a tree, or a root
@@ -52727,24 +53150,27 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__ro
 static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
-    specdec__room *room = &e->room;
+    specdec__kv_demand *room = &e->room;
 
-    room->views = c->sequences;
-    room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
-                       e->target_model->context, 4096);
-    room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
-    room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                  specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
-    room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
-    room->kept = specdec__engine_kept_limit(c, room);
-    room->tree = specdec__in_cluster(c) ? room->most : c->tree_size; /* there nodes of several runs are known */
-    room->every = c->checkpoint;
+    room->max_views = c->sequences;
+    room->view_keys = c->context                  ? c->context
+                      : specdec__engine_drafts(e) ? 4096
+                                                  : specdec__min_int(e->target_model->context, 4096);
+    room->all_keys = c->cache ? c->cache
+                              : specdec__min_int(room->view_keys, (1 << 30) / room->max_views) * room->max_views;
+    room->step_nodes = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
+                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
+    room->reserved_nodes = SPECDEC__PIPE ? 2 * room->step_nodes : room->step_nodes;
+    room->kept_views = specdec__engine_kept_limit(c, room);
+    /* in a cluster nodes of several runs are known */
+    room->tree_nodes = specdec__in_cluster(c) ? room->step_nodes : c->tree_size;
+    room->checkpoint_distance = c->checkpoint;
 }
 
 /* e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never runs. */
-static specdec__room specdec__engine_target_room(const specdec__engine *e)
+static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1, 2, 0, 1, 0};
+    static const specdec__kv_demand none = {1, 1, 1, 1, 2, 0, 1, 0};
 
     return specdec__engine_drafts(e) ? none : e->room;
 }
@@ -52764,14 +53190,15 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
 {
     specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv);
-    specdec__room room;
+    specdec__kv_demand room;
     specdec_result r;
 
     if ((r = specdec__engine_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
         return r;
-    if (!specdec__model_writes(e->target_model) || e->target_model->id_count)
+    if (!specdec__model_can_decode(e->target_model) || e->target_model->id_count)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
-                             specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
+                             specdec__model_can_decode(e->target_model) ? "model of a short vocabulary"
+                             : "file of heads");
     specdec__engine_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
     r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
@@ -52780,9 +53207,9 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
     specdec__engine_set_room(e);
     room = specdec__engine_target_room(e);
-    specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room, room.most,
-                          arena);
-    e->target.checks = 1;
+    specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room,
+                          room.step_nodes, arena);
+    e->target.checks_values = 1;
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
@@ -52841,9 +53268,10 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i],
-                                  e->own[i] == e->target_model ? specdec__engine_screening(&e->config, e->kernels) : 0,
-                                  arena, &e->pool, &hooks, error);
+        r = specdec__model_repack_matrices(e->own[i],
+                                           e->own[i] == e->target_model
+                                           ? specdec__engine_screening(&e->config, e->kernels) : 0, arena, &e->pool,
+                                           &hooks, error);
     return r;
 }
 
@@ -52979,8 +53407,8 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
 
-    keys.view = at < e->room.views ? &e->sequences[at].view : &e->kept[at - e->room.views].view;
-    keys.tokens = at < e->room.views ? e->sequences[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.view = at < e->room.max_views ? &e->sequences[at].view : &e->kept[at - e->room.max_views].view;
+    keys.tokens = at < e->room.max_views ? e->sequences[at].tokens : e->kept[at - e->room.max_views].tokens;
     keys.at = at;
     return keys;
 }
@@ -52993,7 +53421,7 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter_kind *kind = e->drafters[i].kind;
 
-        if (kind->share && (kind->keeps || (at < e->room.views && of < e->room.views)))
+        if (kind->share && (kind->keeps || (at < e->room.max_views && of < e->room.max_views)))
             kind->share(&e->drafters[i], at, of, length);
     }
 }
@@ -53027,7 +53455,7 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
         if (e->drafters[k].kind->keeps)
-            e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
+            e->drafters[k].kind->truncate(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
@@ -53039,23 +53467,23 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
     const specdec__view *oldest;
     int i, empty = -1;
 
-    for (*shared = i = 0; i < e->room.kept; i++) {
+    for (*shared = i = 0; i < e->room.kept_views; i++) {
         specdec__view *view = &e->kept[i].view;
         const int least = specdec__min_int(view->length, t->view.length);
 
         if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
-            if (least == t->view.length && specdec__view_holds_all(view, &e->target.kv, least)) {
-                specdec__view_touch(view, &e->target.kv, 0);
+            if (least == t->view.length && specdec__view_has_all_keys(view, &e->target.kv, least)) {
+                specdec__view_mark_used(view, &e->target.kv, 0);
                 return -1;
             }
-            if (least == view->length && specdec__view_holds_all(&t->view, &e->target.kv, least)) {
-                *shared = specdec__max_int(*shared, view->shared);
+            if (least == view->length && specdec__view_has_all_keys(&t->view, &e->target.kv, least)) {
+                *shared = specdec__max_int(*shared, view->shared_keys);
                 specdec__engine_drop_kept(e, i);
             }
         }
         empty = view->length ? empty : i;
     }
-    oldest = empty < 0 ? specdec__kv_oldest(&e->target.kv) : NULL;
+    oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
             specdec__engine_drop_kept(e, empty = i);
@@ -53069,7 +53497,7 @@ static void specdec__engine_retain(specdec *t)
     specdec__engine *e = t->engine;
     int shared, i;
 
-    if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
+    if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
     specdec__ahead_drop(t, t->count);
     i = specdec__engine_kept_place(t, &shared);
@@ -53080,8 +53508,8 @@ static void specdec__engine_retain(specdec *t)
         specdec__engine_drop_kept(e, i);
         return;
     }
-    e->kept[i].view.shared = shared;
-    specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
+    e->kept[i].view.shared_keys = shared;
+    specdec__engine_share_drafts(e, e->room.max_views + i, t->at, t->view.length);
 }
 
 /* Makes a free place of the table an empty sequence. */
@@ -53140,7 +53568,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
     const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
-    for (i = 0; SPECDEC__SEQUENCES && i < e->room.views; i++) {
+    for (i = 0; SPECDEC__SEQUENCES && i < e->room.max_views; i++) {
         specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
@@ -53175,7 +53603,7 @@ static int specdec__engine_is_parent(const specdec *t)
 {
     int i, found = 0;
 
-    for (i = 0; i < t->engine->room.views; i++)
+    for (i = 0; i < t->engine->room.max_views; i++)
         found |= t->engine->sequences[i].open && t->engine->sequences[i].parent == t;
     return found;
 }
@@ -53186,13 +53614,13 @@ static specdec *specdec__engine_open_free(specdec *t)
     specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; i < e->room.views; i++)
+    for (i = 0; i < e->room.max_views; i++)
         if (!e->sequences[i].open) {
             specdec__engine_open(&e->sequences[i]);
             return &e->sequences[i];
         }
     specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no slot for another sequence: all %d are open (config.sequences)",
-                  e->room.views);
+                  e->room.max_views);
     return NULL;
 }
 
@@ -53297,13 +53725,13 @@ SPECDEC__FOR_SIZE
 static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
-    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(&e->target, &t->view, 0, n);
     specdec__proposal *p;
     specdec_result result;
 
     if (!d) {
         result = specdec__forward(&e->target, &batch, NULL);
-        specdec__view_unreserve(&t->view, &e->target.kv);
+        specdec__view_free_reserved(&t->view, &e->target.kv);
         return result;
     }
     p = &d->proposals[t->at];
@@ -53378,10 +53806,10 @@ static void specdec__engine_time_reading(specdec__engine *e)
     e->target.columns.values = e->target.h;
     for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
         slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
-        slices.index = i / m->layers;
+        slices.number = i / m->layers;
         slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
-        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
+        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_multiply_slice, &slices);
         now = specdec__os_seconds();
         least = now - last < least ? now - last : least;
         sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
@@ -53457,14 +53885,14 @@ static void specdec__engine_log(const specdec__engine *e)
     specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
     specdec__vocab_tell(&m->vocab, hooks);
-    if (e->room.length > m->context)
-        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
+    if (e->room.view_keys > m->context)
+        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.view_keys, m->context);
     for (i = 0; i < e->drafter_count; i++)
         specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
                       specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
                       e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
     specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
-                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
+                  e->pool.threads, e->room.view_keys, e->config.kv, e->memory_bytes);
 }
 
 /* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
@@ -53551,25 +53979,25 @@ static void specdec__engine_prepare_drafters(specdec *t)
 
 /* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
    it becomes row 0. */
-static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
+static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__prefill_rows *rows)
 {
     specdec__engine *e = t->engine;
     const int before = t->view.length;
-    specdec__rows heard = *rows;
+    specdec__prefill_rows heard = *rows;
     specdec_result result;
 
     specdec__pipe_drain(e);
     specdec__engine_prepare_drafters(t);
-    heard.hear = specdec__engine_follow_batch;
+    heard.batch_done = specdec__engine_follow_batch;
     heard.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
-    result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
-                                   &t->error);
+    result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
+                                      &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
-        specdec__view_unreserve(&t->view, &e->target.kv);
-    else if (rows->from < count)
+        specdec__view_free_reserved(&t->view, &e->target.kv);
+    else if (rows->logits_from < count)
         e->row_of = t;
     return result;
 }
@@ -53585,10 +54013,10 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     for (i = from, *length = least; i < end; i++) {
         const specdec__source_keys keys = specdec__engine_keys(e, i);
         const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
-        const uint64_t since = keys.view->used | (uint64_t)(keys.view->shared > 0) << 63;
+        const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
 
         if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
-            !specdec__view_holds_all(keys.view, &e->target.kv, common))
+            !specdec__view_has_all_keys(keys.view, &e->target.kv, common))
             continue;
         *length = common;
         best = i;
@@ -53602,15 +54030,16 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
 static void specdec__engine_adopt(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
+    const int before = t->view.length, views = e->room.max_views;
+    const int least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
     int length, kept_length, open, kept;
 
     if (!SPECDEC__SEQUENCES)
         return;
     open = specdec__engine_longest_shared(t, 0, views, least, &length);
-    kept = specdec__engine_longest_shared(t, views, views + e->room.kept, least, &kept_length);
+    kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);
     if (kept >= 0)
-        specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
+        specdec__view_mark_used(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
         specdec__engine_share(t, open, length);
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
@@ -53622,13 +54051,13 @@ static void specdec__engine_adopt(specdec *t)
 
 /* Prefills a prompt behind the first `before` tokens. Where the engine has several sequences, the steps will do it,
    unless rows are wanted. */
-static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__rows *wanted)
+static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__prefill_rows *wanted)
 {
-    specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
+    specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_from(t->count - 1);
 
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
-    if (t->engine->room.views > 1 && !wanted) {
+    if (t->engine->room.max_views > 1 && !wanted) {
         specdec__engine_reroot(t, t->count); /* drops the last row, too, if nothing was appended */
         specdec__engine_adopt(t);
         return SPECDEC_OK;
@@ -53636,7 +54065,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     if (!wanted)
         specdec__engine_adopt(t);
     t->from_row = 1;
-    rows.from = rows.logits ? before : t->count - 1;
+    rows.logits_from = rows.logits ? before : t->count - 1;
     rows.states_from = before;
     return specdec__engine_prefill(t, t->count, &rows);
 }
@@ -53662,7 +54091,7 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
    may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
    sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
-                                              const specdec__rows *wanted)
+                                              const specdec__prefill_rows *wanted)
 {
     const int replaced = t->count - keep, from_row = t->from_row, complete_at = t->complete_at;
     double start = specdec__os_seconds();
@@ -53700,7 +54129,8 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
 }
 
 /* Appends tokens[count] to what was returned, and prefills them. */
-static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count,
+                                             const specdec__prefill_rows *wanted)
 {
     return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
 }
@@ -53781,7 +54211,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
     specdec__engine_save_forks(t, 0); /* forks count as before, though their tokens moved */
-    t->from_row = t->engine->room.views == 1;
+    t->from_row = t->engine->room.max_views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
 }
@@ -53822,7 +54252,7 @@ SPECDEC__FOR_SIZE
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_drain(t->engine);
-    specdec__view_unreserve(&t->view, &t->engine->target.kv);
+    specdec__view_free_reserved(&t->view, &t->engine->target.kv);
     t->failed = result;
     if (result == SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 0);
@@ -53864,14 +54294,14 @@ static int specdec__engine_make_ready(specdec *t)
 /* Nodes of all trees of a step, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
-    return specdec__min_int(SPECDEC__MAX_TREE, e->target.most);
+    return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
 }
 
 /* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the
    limit of nodes. The first one that has to be left out is asked first in the next step. */
 static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
 {
-    const int views = e->room.views, first = e->first_asked;
+    const int views = e->room.max_views, first = e->first_asked;
     int i;
 
     e->member_count = e->roots = e->prefill_nodes = 0;
@@ -53917,7 +54347,7 @@ static void specdec__engine_share_prefill(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
     specdec__tune_load *load = &e->tune->load;
-    int room = (beside ? specdec__engine_node_limit(e) : e->target.most) - beside, i, kept = 0;
+    int room = (beside ? specdec__engine_node_limit(e) : e->target.max_nodes) - beside, i, kept = 0;
     specdec__tune_prefill slice;
 
     specdec__engine_prefill_limits(e, &slice);
@@ -54064,7 +54494,7 @@ static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__
    limit. */
 static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
 {
-    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.most - p->extended_count)
+    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->extended_count)
                        : e->config.tree_size - 1 - p->extended_count;
 }
 
@@ -54809,7 +55239,7 @@ static void specdec__engine_reserve(specdec__engine *e)
         specdec *t = e->members[i];
 
         if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
-            specdec__view_unreserve(&t->view, &e->target.kv);
+            specdec__view_free_reserved(&t->view, &e->target.kv);
             specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
             specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
         }
@@ -54845,7 +55275,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
             c->parents[root + i] = i ? root + tree->parents[i] : t->prefill_count ? root - 1 : -1;
         }
     }
-    batch = specdec__forward_batch(c, 0, n);
+    batch = specdec__forward_make_batch(c, 0, n);
     batch.wanted = c->wanted;
     batch.certain = c->certain;
     return batch;
@@ -55122,8 +55552,8 @@ static int specdec__engine_screen_kind(specdec__engine *e)
         return SPECDEC__SCREEN_NOTHING;
     if (!bounds)
         return SPECDEC__SCREEN_LOGITS;
-    e->target.screen.left -= e->target.screen.left > 0;
-    return e->target.screen.left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
+    e->target.screen.pause_left -= e->target.screen.pause_left > 0;
+    return e->target.screen.pause_left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
 /* Whether the constraint allows the best token of a row (`column` of the last step). */
@@ -55165,7 +55595,7 @@ static void specdec__engine_settle(specdec *t, int column)
     forks[1] = e->fork_token;
     specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                         (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_best_is_allowed(t, column))
+    if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_is_allowed(t, column))
         specdec__settle_whole(&e->target);
 }
 
@@ -55181,9 +55611,9 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     specdec_result result;
     specdec__forbidden own;
 
-    if (e->target.screen.bounds)
+    if (e->target.screen.computed)
         specdec__engine_settle(t, t->row + node);
-    result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
+    result = specdec__forward_check_step(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
     specdec__engine_mask(t, logits, &own);
@@ -55244,12 +55674,12 @@ static void specdec__engine_show_logits(specdec *t, int before)
     judged.tree = &t->merged.tree;
     judged.tokens = t->merged.tokens;
     judged.vocab = e->target_model->vocab_size;
-    judged.logits = e->target.screen.bounds == SPECDEC__SCREEN_NOTHING
+    judged.logits = e->target.screen.computed == SPECDEC__SCREEN_NOTHING
                         ? NULL : e->target.logits + (size_t)t->row * (size_t)judged.vocab;
     judged.kernels = e->kernels;
     judged.path = t->path;
     judged.length = t->length;
-    judged.whole = !e->target.screen.bounds;
+    judged.whole = !e->target.screen.computed;
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (e->drafters[i].kind->see_logits)
             e->drafters[i].kind->see_logits(&e->drafters[i], &judged);
@@ -55267,7 +55697,7 @@ static void specdec__engine_accept(specdec *t)
 
     t->length = 0;
     t->path[0] = 0;
-    result = specdec__forward_sound(&e->target, t->first, t->first + t->prefill_count, &t->error);
+    result = specdec__forward_check_step(&e->target, t->first, t->first + t->prefill_count, &t->error);
     if (!result && t->merged.tree.n)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
                                      specdec__engine_decide, t, &t->error);
@@ -55280,7 +55710,7 @@ static void specdec__engine_accept(specdec *t)
     for (i = 0; i < t->length; i++)
         e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
-    specdec__view_unreserve(&t->view, &e->target.kv);
+    specdec__view_free_reserved(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__ahead_on(e, &e->drafters[i]))
             specdec__ahead_end(t, t->tokens + before, t->count - before);
@@ -55340,7 +55770,7 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
         specdec__tune_note_loaded(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
-        if (SPECDEC__SEQUENCES && e->room.views > 1)
+        if (SPECDEC__SEQUENCES && e->room.max_views > 1)
             specdec__tune_note_unloaded(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -55403,7 +55833,7 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
             specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
-            specdec__view_unreserve(&t->view, &e->target.kv);
+            specdec__view_free_reserved(&t->view, &e->target.kv);
     }
 }
 
@@ -55422,13 +55852,13 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    e->target.screen.asked = specdec__engine_screen_kind(e);
+    e->target.screen.needed = specdec__engine_screen_kind(e);
     s->result = e->verify(&e->target, &batch, &s->error);
-    if (e->target.screen.asked == SPECDEC__SCREEN_NOTHING && e->target.row_count)
+    if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
-    else if (e->target.screen.asked == SPECDEC__SCREEN_BOUNDS && e->target.screen.bounds)
-        e->target.screen.saved += specdec__screen_bytes(&e->target, SPECDEC__PLANE_LOWER);
-    e->target.screen.asked = SPECDEC__SCREEN_LOGITS;
+    else if (e->target.screen.needed == SPECDEC__SCREEN_BOUNDS && e->target.screen.computed)
+        e->target.screen.saved += specdec__screen_plane_bytes(&e->target, SPECDEC__PLANE_LOWER);
+    e->target.screen.needed = SPECDEC__SCREEN_LOGITS;
     e->target.threads = e->config.threads;
 }
 
@@ -55510,12 +55940,12 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
     specdec__batch batch;
 
     if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_unreserve(stage->view, &c->kv);
+        specdec__view_free_reserved(stage->view, &c->kv);
         stage->failed = 0;
         return SPECDEC_OK;
     }
     if (order->kind == SPECDEC__ORDER_KEEP) {
-        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
+        specdec__forward_commit_keeping(c, stage->view, order->path, order->n, order->stay, order->first);
         return SPECDEC_OK;
     }
     stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
@@ -55523,8 +55953,8 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
         return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
     memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
-    batch = specdec__forward_alone(c, stage->view, order->first, end);
-    return cancelled ? specdec__forward_skip(c, &batch, error) : specdec__forward(c, &batch, error);
+    batch = specdec__forward_make_view_batch(c, stage->view, order->first, end);
+    return cancelled ? specdec__forward_skip_batch(c, &batch, error) : specdec__forward(c, &batch, error);
 }
 
 SPECDEC__FOR_SPEED
@@ -55587,7 +56017,7 @@ static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal
 static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
-    const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.most - pipe->nodes);
+    const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.max_nodes - pipe->nodes);
     int i, count = 0;
 
     for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
@@ -55678,7 +56108,7 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
 static int specdec__pipe_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
-                                       : specdec__forward_among(order->path + order->n, order->stay, node);
+                                       : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
 }
 
 /* Renumbers the nodes of a run after an order of KEEP, and removes the dropped ones. */
@@ -55751,7 +56181,7 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     specdec__tune_decay(e->tune);
     root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
                ? -1 : path[order.n - 1];
-    specdec__pipe_choose_kept(pipe, p, root, e->target.most, &order);
+    specdec__pipe_choose_kept(pipe, p, root, e->target.max_nodes, &order);
     pipe->kind->submit(pipe, &order);
     specdec__pipe_renumber(t, p, root, &order);
     t->length = order.n;
@@ -56016,8 +56446,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         specdec__engine_begin_answer(t);
         return SPECDEC_OK;
     }
-    if (t && e->room.views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
-        const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
+    if (t && e->room.max_views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
+        const specdec__prefill_rows rows = specdec__prefill_rows_from(t->count - t->from_row);
 
         if (t->from_row || specdec__engine_pending(t) > 0)
             result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
@@ -56123,7 +56553,7 @@ enum {
    the run on the slowest rank so far. */
 enum {
     /* A run (number, cancelled, longest, done, n, n of token, parent, view * 4 + certain * 2 + wanted). */
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_EVENTS,
     SPECDEC__WIRE_END,
     /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
     SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */
@@ -56344,7 +56774,7 @@ static specdec_result specdec__cluster_keys(const specdec__model *m, int from, i
     int i;
 
     for (i = from; i < end; i++) {
-        const int keys_of = specdec__model_layer_shape(m, i).keys_of;
+        const int keys_of = specdec__model_layer_shape(m, i).key_layer;
 
         if (keys_of >= 0 && keys_of < from)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -56365,18 +56795,19 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "a model with embeddings for each layer or several streams is not cut into parts");
     for (i = 0; i < cluster->ranks; i++) {
-        m->first += i < cluster->rank ? cluster->layers[i] : 0;
-        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
-                                                                                         : m->all + 1;
-        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
+        m->first_layer += i < cluster->rank ? cluster->layers[i] : 0;
+        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all_layers
+                   ? cluster->layers[i]
+                   : m->all_layers + 1;
+        if (sum > m->all_layers || (i == cluster->ranks - 1 && sum < m->all_layers))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
                                  "and one that drafts may have none, all together have all)", i, cluster->layers[i],
-                                 m->all);
+                                 m->all_layers);
         if (specdec__cluster_keys(m, sum - cluster->layers[i], sum, error))
             return SPECDEC_ERROR_UNSUPPORTED;
     }
     m->layers = cluster->layers[cluster->rank];
-    m->bare = cluster->rank > 0;
+    m->lacks_output = cluster->rank > 0;
     return SPECDEC_OK;
 }
 
@@ -56884,7 +57315,7 @@ static void specdec__link_load(specdec__link *link)
 /* The hook between two layers: handles urgent messages, and ends a cancelled run. */
 static void specdec__link_between(specdec__context *c)
 {
-    specdec__link *link = (specdec__link *)c->link;
+    specdec__link *link = (specdec__link *)c->hooks_argument;
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
@@ -56965,17 +57396,18 @@ static int specdec__link_view(const specdec__link *link, const specdec__view *vi
 }
 
 /* Stores an order for a change of a view of the target's cache, so that all ranks make the same change. */
-static void specdec__link_tell(void *listener, const specdec__kv_news *news)
+static void specdec__link_tell(void *listener, const specdec__kv_event *news)
 {
     specdec__link *link = (specdec__link *)listener;
-    const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
+    const int commits = news->kind == SPECDEC__KV_COMMIT;
+    const int count = commits ? news->first_number + specdec__max_int(news->second_number, 0) : 0;
     unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
     int i;
 
     specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
     specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
-    specdec__wire_put(to, 2, (uint32_t)news->a);
-    specdec__wire_put(to, 3, (uint32_t)news->b);
+    specdec__wire_put(to, 2, (uint32_t)news->first_number);
+    specdec__wire_put(to, 3, (uint32_t)news->second_number);
     specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
@@ -57054,7 +57486,7 @@ static void specdec__link_output(specdec__link *link)
     }
     c->row_count = count;
     c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
     c->pool->cancel = cancel;
 }
 
@@ -57066,7 +57498,7 @@ static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *
 
     if (!result) {
         specdec__link_output(link);
-        result = specdec__forward_sound(link->context, 0, flight.rows, error);
+        result = specdec__forward_check_step(link->context, 0, flight.rows, error);
     } else {
         specdec__fail(error, result, "cancelled");
     }
@@ -57082,8 +57514,8 @@ static int specdec__link_cancelled(const specdec__link *link)
 
     if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
         return 1;
-    for (i = batch->done; i < batch->n; i++)
-        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
+    for (i = batch->done_count; i < batch->n; i++)
+        if ((i == batch->done_count || batch->views[i] != batch->views[i - 1]) &&
             SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
             return 1;
     return 0;
@@ -57137,9 +57569,9 @@ static void specdec__link_play(specdec__link *link, int cancelled)
     specdec__wire_put(to, 0, ++link->run);
     specdec__wire_put(to, 1, (uint32_t)cancelled);
     specdec__wire_put(to, 2, 0);
-    specdec__wire_put(to, 3, (uint32_t)batch->done);
+    specdec__wire_put(to, 3, (uint32_t)batch->done_count);
     specdec__wire_put(to, 4, (uint32_t)c->n);
-    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
+    for (i = batch->done_count, to += 20; i < batch->n; i++, to += 12) {
         const int wanted = !batch->wanted || batch->wanted[i], certain = batch->certain && batch->certain[i];
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
@@ -57152,7 +57584,7 @@ static void specdec__link_play(specdec__link *link, int cancelled)
    their way. Errors: CANCELLED, or the error by which the cluster has ended. */
 static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
 {
-    specdec__link *link = (specdec__link *)c->link;
+    specdec__link *link = (specdec__link *)c->hooks_argument;
     const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
 
     while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
@@ -57167,7 +57599,7 @@ static specdec_result specdec__link_begin(specdec__context *c, specdec_error *er
    several runs are on their way, or it has no wanted rows. A batch that ended early is sent as a cancelled one. */
 static specdec_result specdec__link_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
-    specdec__link *link = (specdec__link *)c->link;
+    specdec__link *link = (specdec__link *)c->hooks_argument;
     specdec__wire_flight *flight = &link->flights[link->flight_count++];
     const double now = specdec__os_seconds();
 
@@ -57198,80 +57630,84 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n)
 {
-    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
+    return n->first_number <= link->context->max_nodes &&
+           specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
-static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_unreserve(n->view, &link->context->kv);
+    specdec__view_free_reserved(n->view, &link->context->kv);
     link->nodes = 0;
     return 1;
 }
 
-static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__context *c = link->context;
-    const int count = n->a + specdec__max_int(n->b, 0), known = n->renumbers;
+    const int count = n->first_number + specdec__max_int(n->second_number, 0), known = n->renumbered;
     int i;
 
     for (i = 0; i < count; i++)
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
-    if (n->a > link->length - n->view->length ||
-        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
+    if (n->first_number > link->length - n->view->length ||
+        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
         return 0;
-    if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
+    if (known ? known != link->nodes || !n->first_number || link->flown < 0 || link->views[link->flown] != n->view
+        : n->second_number)
         return 0;
-    link->nodes = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
+    link->nodes = known ? specdec__forward_commit_keeping(c, n->view, n->path, n->first_number, n->second_number,
+                                                          known) : 0;
     if (!known)
-        specdec__view_commit(n->view, &c->kv, n->path, n->a);
+        specdec__view_commit(n->view, &c->kv, n->path, n->first_number);
     return 1;
 }
 
-static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_truncate(n->view, &link->context->kv, n->a);
+    specdec__view_truncate(n->view, &link->context->kv, n->first_number);
     link->nodes = 0;
     return 1;
 }
 
-static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 {
-    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
+    if (!n->other || n->other == n->view || n->view->length || n->first_number || n->second_number > n->other->length)
         return 0;
-    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
+    /* fails where rank 0's has failed, too */
+    specdec__view_share(n->view, &link->context->kv, n->other, n->first_number, n->second_number);
     link->nodes = 0;
     return 1;
 }
 
 static const struct {
-    int (*obey)(specdec__link *link, const specdec__kv_news *news);
-} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
-                                            {specdec__obey_truncate}, {specdec__obey_share}};
+    int (*obey)(specdec__link *link, const specdec__kv_event *news);
+} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
+                                             {specdec__obey_truncate}, {specdec__obey_share}};
 
 /* Reads and obeys an order that changes a view. Returns 0 if the order is not valid. */
 static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
     const int commits = kind == SPECDEC__KV_COMMIT;
-    specdec__kv_news news;
+    specdec__kv_event news;
     int other, count, i;
 
     news.kind = kind;
     news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
     other = specdec__wire_int(in, -1, link->view_count - 1);
     news.other = other < 0 ? NULL : link->views[other];
-    news.a = specdec__wire_int(in, 0, commits ? c->most : 1 << 30);
-    news.b = specdec__wire_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
-    news.renumbers = specdec__wire_int(in, 0, c->most);
+    news.first_number = specdec__wire_int(in, 0, commits ? c->max_nodes : 1 << 30);
+    news.second_number = specdec__wire_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
+    news.renumbered = specdec__wire_int(in, 0, c->max_nodes);
     news.path = c->path;
-    count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
-    if (in->bad || in->left != count || count > c->most)
+    count = commits ? news.first_number + specdec__max_int(news.second_number, 0) : 0;
+    if (in->bad || in->left != count || count > c->max_nodes)
         return 0;
     for (i = 0; i < count; i++)
-        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
+        c->path[i] = specdec__wire_int(in, 0, c->max_nodes - 1);
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
@@ -57283,7 +57719,7 @@ static int specdec__link_stands(const specdec__link *link, const specdec__view *
     for (; node >= 0; node = c->parents[node]) {
         const int parent = c->parents[node];
 
-        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
+        if (parent >= node || c->key_index[node] != (parent < 0 ? view->length : c->key_index[parent] + 1))
             return 0;
     }
     return 1;
@@ -57319,20 +57755,20 @@ static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wi
 static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
 {
     specdec__context *c = link->context;
-    const int width = c->model->embedding, n = batch->n - batch->done;
+    const int width = c->model->embedding, n = batch->n - batch->done_count;
     const double start = specdec__os_seconds();
     specdec_error error;
     specdec_result result;
     int i;
 
-    *empty = (!x && !specdec__model_begins(c->model)) ||
+    *empty = (!x && !specdec__model_has_first_layer(c->model)) ||
              link->cancelled[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
         specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
     SPECDEC__STORE(&link->stop, 0);
-    result = *empty ? specdec__forward_skip(c, batch, &error) : specdec__forward(c, batch, &error);
+    result = *empty ? specdec__forward_skip_batch(c, batch, &error) : specdec__forward(c, batch, &error);
     if (!result && !*empty)
-        result = specdec__forward_sound(c, 0, n, &error);
+        result = specdec__forward_check_step(c, 0, n, &error);
     *empty |= result == SPECDEC_ERROR_CANCELLED;
     if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
         link->failed = error;
@@ -57357,11 +57793,12 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     const uint32_t run = specdec__wire_word(in);
     const int cancelled = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
     const int done = specdec__wire_int(in, 0, link->nodes);
-    const int n = specdec__wire_int(in, 1, c->most - done);
+    const int n = specdec__wire_int(in, 1, c->max_nodes - done);
     specdec__batch batch;
 
     if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
-        (rows > 0) != (!cancelled && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
+        (rows > 0) != (!cancelled && !specdec__model_has_first_layer(c->model)) ||
+        !specdec__link_nodes(link, done, n, in))
         return 0;
     link->run = run;
     link->layer = 0;
@@ -57370,7 +57807,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     if (cancelled)
         specdec__link_hear_doom(link, run);
     x = rows ? in->at : NULL;
-    batch = specdec__forward_batch(c, done, done + n);
+    batch = specdec__forward_make_batch(c, done, done + n);
     batch.wanted = c->wanted;
     batch.certain = c->certain;
     return specdec__link_stage(link, &batch, x, empty);
@@ -57404,7 +57841,7 @@ static void specdec__link_pass(specdec__link *link, int played, int empty)
     specdec__context *c = link->context;
     const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
 
-    if (!specdec__model_ends(c->model)) {
+    if (!specdec__model_has_last_layer(c->model)) {
         memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
         if (played >= 0) {
             specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
@@ -57612,7 +58049,7 @@ SPECDEC__FOR_SIZE
 
 /* A hash of what all ranks must have in common: the model's facts and some bytes of its weights; type and number of
    keys; distance of checkpoints; which rank has which layers. */
-static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
+static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__kv_demand *room,
                                           const specdec_cluster *cluster)
 {
     const specdec__bytes file = c->model->gguf.file;
@@ -57626,13 +58063,13 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     for (at = head; at < file.size; at += step)
         hash = specdec__hash(hash, file.data + at, 1);
     specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
-    specdec__wire_put(numbers, 1, (uint32_t)room->views);
-    specdec__wire_put(numbers, 2, (uint32_t)room->length);
-    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
-    specdec__wire_put(numbers, 4, (uint32_t)room->most);
+    specdec__wire_put(numbers, 1, (uint32_t)room->max_views);
+    specdec__wire_put(numbers, 2, (uint32_t)room->view_keys);
+    specdec__wire_put(numbers, 3, (uint32_t)room->all_keys);
+    specdec__wire_put(numbers, 4, (uint32_t)room->step_nodes);
     specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
-    specdec__wire_put(numbers, 6, (uint32_t)room->tree);
-    specdec__wire_put(numbers, 7, (uint32_t)room->every);
+    specdec__wire_put(numbers, 6, (uint32_t)room->tree_nodes);
+    specdec__wire_put(numbers, 7, (uint32_t)room->checkpoint_distance);
     hash = specdec__hash(hash, numbers, sizeof numbers);
     for (i = 0; i < cluster->ranks; i++) {
         specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
@@ -57664,10 +58101,10 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
 }
 
 /* Takes rank 0's memory for draft tokens of the draft rank. */
-static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
+static void specdec__link_take_guesses(specdec__link *link, const specdec__kv_demand *room, specdec__arena *arena)
 {
-    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->views, 8);
-    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->views);
+    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->max_views, 8);
+    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->max_views);
     specdec__remote_draft *guesses = SPECDEC__TAKE(arena, specdec__remote_draft, count);
 
     if (!link)
@@ -57678,15 +58115,15 @@ static void specdec__link_take_guesses(specdec__link *link, const specdec__room 
 }
 
 /* Takes a rank's memory, besides its context, from an arena. Views and their cancel flags are entered later. */
-static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
-                                         specdec__arena *arena)
+static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c,
+                                         const specdec__kv_demand *room, specdec__arena *arena)
 {
-    const int most_words = 2 * (8 + 3 * room->most) + 256;
-    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
+    const int most_words = 2 * (8 + 3 * room->step_nodes) + 256;
+    const size_t floats = (size_t)room->step_nodes * (size_t)c->model->embedding;
     const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
-    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
-    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
+    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->max_views);
+    int **cancels = SPECDEC__TAKE(arena, int *, room->max_views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
     const int drafter = specdec__cluster_drafter(cluster);
 
@@ -57699,17 +58136,17 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     link->context = c;
     link->views = views;
     link->cancels = cancels;
-    link->view_count = room->views;
-    link->length = room->length;
+    link->view_count = room->max_views;
+    link->length = room->view_keys;
     link->in = in;
     link->out = out;
     link->room = bytes;
     link->most_words = most_words;
     link->fingerprint = specdec__link_fingerprint(c, room, cluster);
-    c->link = link;
+    c->hooks_argument = link;
     c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last(link)];
-    if (c->hooks->beyond) {
-        c->kv.tell = specdec__link_tell;
+    if (c->hooks->after_layers) {
+        c->kv.notify = specdec__link_tell;
         c->kv.listener = link;
     }
     return link;
@@ -57909,7 +58346,7 @@ SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__REMOTE_D
 
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
-    return (specdec__link *)((const specdec__draft_remote *)d->state)->target->link;
+    return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
 static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const specdec__proposal *p)
@@ -58110,7 +58547,7 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
                                                  specdec__arena *arena, specdec_error *error)
 {
     specdec__draft_remote *m = SPECDEC__TAKE(arena, specdec__draft_remote, 1);
-    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
+    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->max_views * (size_t)setup->capacity);
 
     (void)error;
     d->state = m;
@@ -58162,10 +58599,10 @@ static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
     specdec__draft_rank *draft_rank = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
-    specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.views);
+    specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.max_views);
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; i < e->room.max_views; i++) {
         uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
 
         if (texts)
@@ -58288,7 +58725,7 @@ static int specdec__draft_rank_hear_sampling(specdec *t, specdec__wire_reader *i
 static int specdec__draft_rank_hear_branch(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
+    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.max_views - 1)];
     const int count = specdec__wire_int(in, 0, other->count);
 
     if (in->bad || in->left || other == t)
@@ -58319,7 +58756,7 @@ static void specdec__draft_rank_obey(specdec__engine *e)
     head = specdec__wire_word(&in);
     kind = head & 255;
     sane = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
-    view = specdec__wire_int(&in, 0, e->room.views - 1);
+    view = specdec__wire_int(&in, 0, e->room.max_views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
         if (e->link->draft_rank->sequences[view].epoch != epoch)
@@ -58430,8 +58867,8 @@ static specdec *specdec__draft_rank_next(const specdec__engine *e)
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
-        specdec *t = &e->sequences[(first + i) % e->room.views];
+    for (i = 0; i < e->room.max_views; i++) {
+        specdec *t = &e->sequences[(first + i) % e->room.max_views];
 
         if (t != g->text && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
             g->sequences[t->at].full != t->count)
@@ -58514,14 +58951,14 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
+    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
     link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
     if (e->remote->drafts) {
-        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
+        specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* others hear of it while it reads */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; i < e->room.max_views; i++) {
         link->views[i] = &e->sequences[i].view;
         link->cancels[i] = &e->sequences[i].cancel;
     }
@@ -58698,7 +59135,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.length, error)) ==
+        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.view_keys, error)) ==
             SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
         (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
@@ -58852,7 +59289,7 @@ specdec *specdec_child(specdec *t, int i)
 
     for (; SPECDEC__SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
-        for (k = 0; k < t->engine->room.views; k++) {
+        for (k = 0; k < t->engine->room.max_views; k++) {
             specdec *x = &t->engine->sequences[k];
 
             if (x->open && x->parent == t && x->fork_at > at && (!found || x->fork_at < found->fork_at))
@@ -59124,7 +59561,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, logits || count <= 0);
-    specdec__rows wanted = specdec__forward_wanted(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
@@ -59134,7 +59571,7 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
                                                   int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
-    specdec__rows wanted = specdec__forward_wanted(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
     int i;
 
     if (!result && specdec__in_cluster(&t->engine->config))
@@ -59257,7 +59694,7 @@ static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
-    if (t->engine->room.views > 1)
+    if (t->engine->room.max_views > 1)
         return specdec__engine_step(t->engine, NULL);
     if (!specdec__engine_make_ready(t)) /* the only sequence */
         return SPECDEC_DONE;
@@ -59441,23 +59878,23 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->sequences = t->engine->room.views;
+    info->sequences = t->engine->room.max_views;
     for (i = 0; i < info->sequences; i++)
         info->open_sequences += t->engine->sequences[i].open;
     pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
-    info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
-    info->cache_prefixes = pages->idle * SPECDEC__KEYS;
+    info->cache_free = (pages->free_count + pages->only_kept) * SPECDEC__KEYS;
+    info->cache_prefixes = pages->only_kept * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
     info->state_bytes = specdec__state_bytes(&m->mixing);
-    info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
+    info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
-    info->screened_read = t->engine->target.screen.read;
-    info->screened_whole = t->engine->target.screen.whole;
+    info->screened_read = t->engine->target.screen.rows_read;
+    info->screened_whole = t->engine->target.screen.whole_steps;
     info->screened_bytes = t->engine->target.screen.saved;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
@@ -59491,9 +59928,9 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     const int vocab = t->model->vocab_size;
     int i;
 
-    if (count < 0 || count > t->engine->target.most - 1 || (!count && !t->handed_out))
+    if (count < 0 || count > t->engine->target.max_nodes - 1 || (!count && !t->handed_out))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count,
-                             !t->handed_out, t->engine->target.most - 1);
+                             !t->handed_out, t->engine->target.max_nodes - 1);
     for (i = 0; i < count; i++)
         if (parents[i] < -1 || parents[i] >= i)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
@@ -59507,7 +59944,7 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
 static specdec_result specdec__nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
-    const specdec__rows none = specdec__forward_wanted(t->handed_out);
+    const specdec__prefill_rows none = specdec__prefill_rows_from(t->handed_out);
     specdec_result result = SPECDEC_OK;
 
     specdec__engine_reroot(t, t->handed_out);
@@ -59524,15 +59961,15 @@ static specdec_result specdec__nodes_begin(specdec *t)
 static specdec_result specdec__nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
-    specdec__batch batch = specdec__forward_alone(c, &t->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, &t->view, 0, n);
     specdec_result result;
 
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
     result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
     if (!result)
-        result = specdec__forward_sound(c, 0, n, &t->error);
-    specdec__view_unreserve(&t->view, &c->kv);
+        result = specdec__forward_check_step(c, 0, n, &t->error);
+    specdec__view_free_reserved(&t->view, &c->kv);
     return result;
 }
 
@@ -59580,11 +60017,12 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
         n = 0;
         if (!length || length > t->engine->chat_bytes)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "label %d has %zu bytes", i, length);
-        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes, (size_t)(c->most - *nodes),
-                                   &n, t->engine->scratch, t->engine->scratch_bytes, &t->error);
+        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes,
+                                   (size_t)(c->max_nodes - *nodes), &n, t->engine->scratch, t->engine->scratch_bytes,
+                                   &t->error);
         if (result == SPECDEC_ERROR_BUFFER || !n)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, n ? "the labels have more than the %d tokens of a "
-                                 "step" : "there is a label without one of the %d tokens of a step", c->most - 1);
+                                 "step" : "there is a label without one of the %d tokens of a step", c->max_nodes - 1);
         if (result)
             return result;
         for (k = 0; k < n; k++)
@@ -60055,8 +60493,8 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
     result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack(m, specdec__engine_screening(config, &unused), arena, pool, &config->hooks,
-                                       error);
+        result = specdec__model_repack_matrices(m, specdec__engine_screening(config, &unused), arena, pool,
+                                                &config->hooks, error);
     specdec__pool_deinit(pool);
     return result;
 }
@@ -60326,7 +60764,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
 
 int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value)
 {
-    return gguf && key && value && specdec__gguf_find(gguf, key, value);
+    return gguf && key && value && specdec__gguf_find_value(gguf, key, value);
 }
 
 int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor)
@@ -60337,10 +60775,10 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
 /* A cursor at `place` in a file, which must lie in [from, to); 0 stands for from. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
 
     c.at = place < from ? from : place;
-    c.bad = c.at >= to;
+    c.is_bad = c.at >= to;
     return c;
 }
 
@@ -60352,12 +60790,12 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     if (!gguf || !place || !pair)
         return 0;
     c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
-    if (c.bad) /* none left */
+    if (c.is_bad) /* none left */
         return 0;
     from = c.at;
     pair->key = specdec__cursor_string(&c);
     pair->value = specdec__cursor_value(&c);
-    if (c.bad)
+    if (c.is_bad)
         return 0;
     pair->record.data = gguf->file.data + from;
     pair->record.size = c.at - from;
@@ -60372,7 +60810,7 @@ int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gg
     if (!gguf || !place || !tensor)
         return 0;
     c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
-    if (c.bad || specdec__gguf_read_tensor(gguf, &c, tensor))
+    if (c.is_bad || specdec__gguf_read_tensor(gguf, &c, tensor))
         return 0;
     *place = c.at;
     return 1;
@@ -60387,10 +60825,10 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     c.data = array->items;
     c.size = array->bytes;
     c.at = *place;
-    c.bad = 0;
+    c.is_bad = 0;
     *string = specdec__cursor_string(&c);
-    *place = c.bad ? *place : c.at;
-    return !c.bad;
+    *place = c.is_bad ? *place : c.at;
+    return !c.is_bad;
 }
 
 /* The address of item i of a value; NULL: there is none, or items have no fixed size. */
@@ -60405,7 +60843,7 @@ int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *o
 {
     const unsigned char *at = specdec__gguf_item(value, i);
 
-    return at && out && specdec__gguf_integer(value->type, at, out);
+    return at && out && specdec__gguf_read_integer(value->type, at, out);
 }
 
 int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
@@ -60421,7 +60859,7 @@ int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
     } else if (value->type == SPECDEC_GGUF_F64) {
         bits = specdec__load_u64(at);
         memcpy(out, &bits, sizeof bits);
-    } else if (specdec__gguf_integer(value->type, at, &integer)) {
+    } else if (specdec__gguf_read_integer(value->type, at, &integer)) {
         *out = value->type == SPECDEC_GGUF_U64 ? (double)specdec__load_u64(at) : (double)integer;
     } else {
         return 0;
@@ -60604,11 +61042,11 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->kv_heads = m->kv_heads;
     info->head_size = m->head_dim;
     info->experts = m->experts;
-    info->chosen = m->chosen;
-    if (specdec__mixing_is(&m->mixing))
+    info->chosen = m->chosen_experts;
+    if (specdec__mixing_exists(&m->mixing))
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
-    info->drafts = specdec__model_drafts(m);
+    info->drafts = specdec__model_draft_kind(m);
     info->block = m->block.size;
     info->state_bytes = specdec__state_bytes(&m->mixing);
     info->window = m->window;
@@ -61315,8 +61753,8 @@ SPECDEC__FOR_SPEED
  *            bytes that are ready to be handed out, then those that may begin a stop string
  *            stop strings, a zero byte behind each
  *   4 each   tokens
- *            keys and values, span by span: see specdec__view_move; of a recurrent model, if there are any, the state
- *            behind them: see specdec__state_move_slot
+ *            keys and values, span by span: see specdec__view_copy_file; of a recurrent model, if there are any, the
+ *            state behind them: see specdec__state_copy_file_slot
  *   8        FNV-1a of all bytes before
  * ================================================================================================================== */
 
@@ -61448,7 +61886,7 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
-    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS])
+    if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
@@ -61534,16 +61972,16 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
-    const int point = specdec__state_find(&t->view.state, keys);
+    const int point = specdec__state_find_point(&t->view.state, keys);
 
-    if (specdec__states_are(&kv->states))
+    if (specdec__states_exist(&kv->states))
         keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
-        if (!specdec__view_holds(&t->view, kv, span, 0, keys))
+        if (!specdec__view_has_keys(&t->view, kv, span, 0, keys))
             keys = 0;
     field[SPECDEC__SAVE_KEYS] = (uint32_t)keys;
-    field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->at[0].start : 0);
+    field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->segment[0].start : 0);
 }
 
 /* Sets the fields of a sequence's file. held: receives the bytes that may begin a stop string. */
@@ -61592,25 +62030,25 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     specdec__store_u32(data + 8, 3);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
-    file.at = data + SPECDEC__SAVE_HEAD;
+    file.next_byte = data + SPECDEC__SAVE_HEAD;
     file.loads = 0;
-    for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.at += 4)
-        specdec__store_u32(file.at, field[i]);
-    memcpy(file.at, t->piece, t->freed);
-    file.at += t->freed;
-    memcpy(file.at, held, field[SPECDEC__SAVE_HELD]);
-    file.at += field[SPECDEC__SAVE_HELD];
-    memcpy(file.at, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
-    file.at += field[SPECDEC__SAVE_STOP_BYTES];
-    for (i = 0; i < t->handed_out; i++, file.at += 4)
-        specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
+    for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.next_byte += 4)
+        specdec__store_u32(file.next_byte, field[i]);
+    memcpy(file.next_byte, t->piece, t->freed);
+    file.next_byte += t->freed;
+    memcpy(file.next_byte, held, field[SPECDEC__SAVE_HELD]);
+    file.next_byte += field[SPECDEC__SAVE_HELD];
+    memcpy(file.next_byte, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
+    file.next_byte += field[SPECDEC__SAVE_STOP_BYTES];
+    for (i = 0; i < t->handed_out; i++, file.next_byte += 4)
+        specdec__store_u32(file.next_byte, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
-        specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
-    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
-        i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
-        specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
+    if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
+        i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
+        specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
-    specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
+    specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__HASH, data, (size_t)(file.next_byte - data)));
 }
 
 /* As specdec__check_call; also an error in a build without saving. */
@@ -61728,8 +62166,8 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
     for (span = 0; span < SPECDEC__SPANS; span++) /* a view has room for a state in any case */
-        if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
-                                (int)field[SPECDEC__SAVE_KEYS]))
+        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
+                                          (int)field[SPECDEC__SAVE_KEYS]))
             return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
@@ -61749,18 +62187,18 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         if (t->logprobs)
             t->logprobs[i] = 1;
     }
-    file.at = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
+    file.next_byte = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
-        specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
-        specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
+        specdec__view_assign_slots(&t->view, kv, i, specdec__save_from(saved, i), keys);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
-    if (specdec__states_are(&kv->states) && keys)
-        specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
-    if (specdec__states_are(&kv->states) && keys)
-        specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
-    t->view.length = t->view.position = keys;
-    specdec__view_settle(&t->view, kv);
+    if (specdec__states_exist(&kv->states) && keys)
+        specdec__state_set_slot(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
+    if (specdec__states_exist(&kv->states) && keys)
+        specdec__state_copy_file_slot(&kv->states, t->view.state.point[0].slot, &file);
+    t->view.length = t->view.next_position = keys;
+    specdec__view_update_tail_slots(&t->view, kv);
 }
 
 /* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a
@@ -62071,7 +62509,7 @@ void specdec_drop_prefixes(specdec *t)
     if (!specdec__enter(t))
         return;
     specdec__ahead_drop(t, t->count);   /* ends what a lane does */
-    for (i = 0; i < t->engine->room.kept; i++)
+    for (i = 0; i < t->engine->room.kept_views; i++)
         specdec__engine_drop_kept(t->engine, i);
     specdec__leave(t, SPECDEC_OK);
 }
@@ -62087,7 +62525,7 @@ void specdec_deinit(specdec *t)
         t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
-    for (i = 0; i < t->engine->room.views; i++)
+    for (i = 0; i < t->engine->room.max_views; i++)
         t->engine->sequences[i].open = 0;
     t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
     specdec__leave(t, SPECDEC_OK);
