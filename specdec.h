@@ -27066,19 +27066,22 @@ SPECDEC__FOR_SPEED
  * >>constraint/automaton: a constraint as a pushdown automaton over bytes, and the states of texts in it.
  * ================================================================================================================== */
 
-/* A constraint is a set of rules. The states of a rule are records in one array of 32-bit words, named by their place
-   in it, 0: none. Within a rule bytes lead to at most one state; where a state calls rules, or several alternatives go
-   on side by side, a text has several threads. A thread is a state and a node of a stack; nodes are shared.
+/* A compiled constraint is a set of rules; a rule is an automaton over the bytes of a text. Each state of a rule is a
+   record in one array of 32-bit words; the number of a state is the index of its record's first word, 0: no state.
+   Within a rule a byte leads to at most one state. A state may also call other rules, and several alternatives may be
+   open at once: then the state of a text consists of several threads (as in R. Pike's matcher of regular expressions).
+   A thread is a state and a node of a stack; threads share stack nodes.
 
-   A record begins with its header: kind, flags, need, count of edges, kinds of bytes. Words by kind, behind it:
-   PLAIN         count of calls; edges {low | high << 8, target}; calls {rule, state behind it, 0: that of the caller}
-   KEY           object; first leaf below | leaves << 16; state of keys that are not listed, or 0; edges
-   SET           next state; index of the next property, or SPECDEC__OBJECT_KEEP: none of those that are listed
+   Word 0 of a record is its header: kind, flags, need, number of edges, live kinds of bytes. The words behind the
+   header, for each kind of record:
+   PLAIN         number of calls; edges {low | high << 8, target}; calls {rule, state behind the call, 0: the caller's}
+   KEY           object; first leaf | number of leaves << 16; state that reads unlisted keys, or 0; edges
+   SET           next state; index of the next property, or SPECDEC__OBJECT_KEEP: the key is not listed
    OBJECT, AFTER_MEMBER                      object
    ARRAY, AFTER_ITEM, BEFORE_ITEM            array
-   REPEAT, AFTER_REPEAT                      body's state; at least; at most (UINT32_MAX: any number); the state AFTER
-   An object's OTHER is a SET, or where only some keys are welcome, the state that reads them.
-   States AFTER_... go on with the node that led to them: it holds a counter. */
+   REPEAT, AFTER_REPEAT                      body's state; least; most (UINT32_MAX: no limit); the state AFTER_REPEAT
+   The word OTHER of an object is a SET, or, where only some unlisted keys are allowed, the state that reads such keys.
+   States named AFTER_... keep the stack node that returned to them, as the node holds their counter. */
 enum {
     SPECDEC__VERTEX_PLAIN, SPECDEC__VERTEX_KEY, SPECDEC__VERTEX_SET, SPECDEC__VERTEX_OBJECT,
     SPECDEC__VERTEX_AFTER_MEMBER,
@@ -27086,26 +27089,28 @@ enum {
     SPECDEC__VERTEX_AFTER_REPEAT
 };
 
-#define SPECDEC__VERTEX_FINAL 16u   /* the rule may end here */
-#define SPECDEC__VERTEX_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
-#define SPECDEC__VERTEX_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
-                                     front of all these: an edge for the quote, perhaps, and one call */
+#define SPECDEC__VERTEX_FINAL 16u   /* the rule may end in this state */
+#define SPECDEC__VERTEX_STRING 32u  /* inside a JSON string without length limits: every character without an escape
+                                       leads back to this state */
+#define SPECDEC__VERTEX_STRINGS 64u /* AFTER_REPEAT: the counted body is one character of a JSON string. PLAIN: the
+                                       state in front of such a repetition: perhaps an edge for the quote, and one
+                                       call */
 #define SPECDEC__VERTEX_KIND(header) ((header) & 15u)
-/* Levels of the stack that it takes to end; 255: it cannot. */
+/* Need: levels of the stack that a text takes from this state to the end of its rule; 255: the rule cannot end. */
 #define SPECDEC__VERTEX_NEED(header) ((header) >> 8 & 255u)
 #define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
 
-/* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
-   ASCII; all else, and <, with which the marks of calls begin. A header says of which kinds any SPECDEC__LIVE_BYTES
-   bytes, in any order, may follow. */
+/* Kinds of bytes, one bit each: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole
+   characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
+   header: any SPECDEC__LIVE_BYTES bytes of these kinds, in any order, are allowed from the state on. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
 #define SPECDEC__LIVE_SHIFT 25
 #define SPECDEC__LIVE_BYTES 40
-#define SPECDEC__KINDS_PLAIN 127u /* all but the last */
+#define SPECDEC__KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
 #define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
 #define SPECDEC__KIND_OTHER 128u
 
-/* The kind of an ASCII character. */
+/* The kind of a byte, one bit; bytes of characters beyond ASCII are KIND_OTHER here. */
 SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
 {
     if (byte >= 'a' && byte <= 'z')
@@ -27119,95 +27124,107 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
 
-/* Words of an object: behind these, (count + 1) first required properties from i on, (count) states behind keys,
-   (leaves) properties in the order of the tree of keys. */
+/* Words of an object (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of the first key, and behind
+   a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state AFTER_MEMBER; COUNTS: 1 if
+   members are counted. Arrays behind these words: (count + 1) index of the first required property from i on, (count)
+   SET states of the properties, (leaves) properties in the order of the tree of keys. */
 enum {
     SPECDEC__OBJECT_COUNT, SPECDEC__OBJECT_LEAST, SPECDEC__OBJECT_MOST, SPECDEC__OBJECT_KEYS, SPECDEC__OBJECT_COMMA,
     SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS, SPECDEC__OBJECT_WORDS
 };
 #define SPECDEC__OBJECT_KEEP UINT32_MAX
 
-/* Words of an array: behind these, (count + 1) rules of items; the last one for all others, UINT32_MAX: there are none.
-   */
+/* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
+   bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
+   one is the rule of all further items, UINT32_MAX: no further items. */
 enum {
     SPECDEC__ARRAY_COUNT, SPECDEC__ARRAY_LEAST, SPECDEC__ARRAY_MOST, SPECDEC__ARRAY_CAP, SPECDEC__ARRAY_END,
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
 enum {
-    SPECDEC__THREADS = 32,      /* of a state, at most: alternatives behind those are dropped */
-    SPECDEC__STACK_NODES = 64,  /* of a state */
-    SPECDEC__STACK_NEW = 32,    /* that one byte may make */
-    SPECDEC__STACK_HEIGHT = 48, /* how deep a text may nest */
-    SPECDEC__STEP_ITEMS = 64    /* states that one byte may visit */
+    SPECDEC__THREADS = 32,      /* most threads of a state; further alternatives are dropped */
+    SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
+    SPECDEC__STACK_NEW = 32,    /* most stack nodes that reading one byte may add */
+    SPECDEC__STACK_HEIGHT = 48, /* levels of the stack: how deep a text may nest */
+    SPECDEC__STEP_ITEMS = 64    /* most pairs of state and node that reading one byte may visit */
 };
 
+/* A rule of a constraint, as the automaton runs it. */
 typedef struct specdec__rule {
-    uint32_t start, need; /* need: as in headers */
-    uint32_t first[8];    /* (256 bits) bytes that it may begin with */
+    uint32_t start, need; /* start: first state; need: levels of the stack until the rule ends, 255: it cannot */
+    uint32_t first[8];    /* (256 bits) bytes with which a text of the rule may begin */
 } specdec__rule;
 
+/* A compiled constraint: this header, then rules, then words. */
 struct specdec_constraint {
-    uint64_t magic, hash; /* hash: of all words */
+    uint64_t magic, hash; /* hash: of all words, for saved sequences */
     size_t bytes;
     uint32_t rules, words, root;
-    uint32_t free_space;  /* white space between the tokens of JSON is free */
-    uint32_t kinds, kind_count; /* place in words of what is known of arguments, (SPECDEC__KIND_WORDS) each */
+    uint32_t free_space;  /* 1: JSON's white space is allowed between the tokens of JSON */
+    uint32_t kinds, kind_count; /* index of the kinds of tool arguments among the words, and their number;
+                                   (SPECDEC__KIND_WORDS) words each */
 };
 
+/* One of the alternatives that are open in a text. */
 typedef struct specdec__thread {
     uint32_t state, node; /* node 0: the bottom of the stack */
 } specdec__thread;
 
-/* A level of a stack. */
+/* A level of a stack: a rule was called, or an object, array or repetition is open. */
 typedef struct specdec__stack_node {
-    uint32_t back;    /* the state that a rule comes back to */
-    uint32_t counter; /* of repetitions or items; of an object: next property | members << 16 */
+    uint32_t back;    /* the state to which the called rule returns */
+    uint32_t counter; /* repetitions or items so far; for an object: next property | members so far << 16 */
     uint16_t parent, height;
 } specdec__stack_node;
 
-/* Where a text stands. A copy of it is as good. */
+/* The state of a text in a constraint. It holds no pointers, so a copy of it is a state of its own. */
 struct specdec_constraint_state {
-    uint16_t threads, nodes; /* nodes[0] is never used */
-    uint32_t dropped;        /* alternatives were */
+    uint16_t threads, nodes; /* numbers of both; nodes[0] is never used */
+    uint32_t dropped;        /* not 0: alternatives were dropped for lack of room */
     specdec__thread thread[SPECDEC__THREADS];
     specdec__stack_node node[SPECDEC__STACK_NODES];
 };
 
-/* The memory of a step: nodes of a state, and behind them new nodes. */
+/* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
 typedef struct specdec__machine {
     const specdec_constraint *constraint;
     const uint32_t *words;
     const specdec__rule *rules;
     const specdec__stack_node *old;
     specdec__stack_node *fresh;
-    specdec__thread *out, *items; /* items: (SPECDEC__STEP_ITEMS) */
-    uint32_t old_count, fresh_count, fresh_from, fresh_room; /* fresh_from: nodes below belong to earlier steps */
+    specdec__thread *out, *items; /* out: threads behind the byte; items (SPECDEC__STEP_ITEMS): pairs that this byte
+                                     visits */
+    uint32_t old_count, fresh_count, fresh_from, fresh_room; /* new nodes below fresh_from belong to earlier bytes */
     uint32_t out_count, item_count;
-    uint32_t dropped;
+    uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
 } specdec__machine;
 
+/* The rules of a constraint, which lie behind its header. */
 SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_constraint *c)
 {
     return (const specdec__rule *)(const void *)(c + 1);
 }
 
+/* The array of words, which lies behind the rules. */
 SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constraint *c)
 {
     return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rules);
 }
 
+/* A stack node by its number; new nodes are numbered behind those of the state. */
 SPECDEC__INLINE const specdec__stack_node *specdec__machine_node(const specdec__machine *m, uint32_t node)
 {
     return node < m->old_count ? &m->old[node] : &m->fresh[node - m->old_count];
 }
 
+/* Levels of the stack whose top is a node; 0: an empty stack. */
 SPECDEC__INLINE uint32_t specdec__machine_height(const specdec__machine *m, uint32_t node)
 {
     return node ? specdec__machine_node(m, node)->height : 0;
 }
 
-/* A node on top of parent; UINT32_MAX: there is no room. Nodes of one step that are equal are one. */
+/* Pushes a node on top of `parent` and returns its number; UINT32_MAX: no room. Equal nodes of one step are shared. */
 static uint32_t specdec__machine_push(specdec__machine *m, uint32_t back, uint32_t counter, uint32_t parent)
 {
     const uint32_t height = specdec__machine_height(m, parent) + 1;
@@ -27230,7 +27247,7 @@ static uint32_t specdec__machine_push(specdec__machine *m, uint32_t back, uint32
     return m->old_count + m->fresh_count++;
 }
 
-/* Notes that a step visits a state, which it has not read its byte in. */
+/* Adds a state and its stack node to the list of pairs that this byte visits, once. */
 static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
@@ -27248,7 +27265,7 @@ static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t
     m->items[m->item_count++].node = node;
 }
 
-/* Does a state go on with the node that led to it? */
+/* Does a state keep the stack node that returned to it, as its counter lies there? */
 SPECDEC__INLINE int specdec__vertex_keeps(uint32_t header)
 {
     const uint32_t kind = SPECDEC__VERTEX_KIND(header);
@@ -27257,20 +27274,21 @@ SPECDEC__INLINE int specdec__vertex_keeps(uint32_t header)
            kind == SPECDEC__VERTEX_AFTER_REPEAT;
 }
 
-/* Is a rule over in this state, whatever follows? */
+/* Can a rule only end in this state: no edges, no calls? */
 SPECDEC__INLINE int specdec__vertex_over(const uint32_t *record)
 {
     return (record[0] & ~(255u << 8)) == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !record[1];
 }
 
-/* Do only bytes lead on from this state? */
+/* Can a rule only go on by an edge in this state: no calls, no end? */
 SPECDEC__INLINE int specdec__vertex_alone(const uint32_t *record)
 {
     return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
            !(record[0] & SPECDEC__VERTEX_FINAL);
 }
 
-/* A thread behind the byte of a step, unless the stack is too high for it to end. */
+/* Adds a thread behind the byte to m->out, unless the stack would be too high for its rule to end. States in which a
+   rule can only end are replaced by the state that the rule returns to. */
 static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
@@ -27294,7 +27312,7 @@ static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_
     m->out[m->out_count++].node = node;
 }
 
-/* The end of a rule: what called it goes on. Returns 0 when nothing did. */
+/* Ends the rule that was called by a stack node: its return state is visited. Returns 0 when the stack is empty. */
 static int specdec__machine_return(specdec__machine *m, uint32_t node)
 {
     const specdec__stack_node *top;
@@ -27306,10 +27324,10 @@ static int specdec__machine_return(specdec__machine *m, uint32_t node)
     return 1;
 }
 
-/* The edge of this byte among so many, in order; NULL: there is none. */
+/* The edge for a byte, by binary search among `count` edges in order of their bytes; NULL: none. */
 SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
-    while (count > 4) { /* the last edge whose low is not above the byte is the upper half's, or not */
+    while (count > 4) { /* invariant: the edge, if there is one, is among the `count` edges from `edge` on */
         const uint32_t half = count / 2;
 
         if ((edge[2 * half] & 255) <= byte) {
@@ -27325,7 +27343,8 @@ SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint3
     return NULL;
 }
 
-/* May this property be the next one, by the counter of an object's node? The stack must have room for its value. */
+/* Is a listed property allowed as the next member, by the counter of the object's stack node? `height`: levels of the
+   stack; its value must have room there. */
 static int specdec__object_takes(const specdec__machine *m, const uint32_t *object, uint32_t property, uint32_t counter,
                                  uint32_t height)
 {
@@ -27338,7 +27357,7 @@ static int specdec__object_takes(const specdec__machine *m, const uint32_t *obje
         return 0;
     if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
         return 0;
-    if (object[SPECDEC__OBJECT_COUNTS]) { /* so many members must follow: those required have room below the most */
+    if (object[SPECDEC__OBJECT_COUNTS]) { /* the required properties behind this one must fit below the most members */
         uint32_t i, required = 0;
 
         for (i = property + 1; i < count && first[i] < count; i = first[i] + 1)
@@ -27349,7 +27368,7 @@ static int specdec__object_takes(const specdec__machine *m, const uint32_t *obje
     return 1;
 }
 
-/* May a key follow that is not listed? */
+/* Is an unlisted key allowed as the next member? */
 static int specdec__object_takes_other(const specdec__machine *m, const uint32_t *object, uint32_t counter,
                                        uint32_t height)
 {
@@ -27363,7 +27382,7 @@ static int specdec__object_takes_other(const specdec__machine *m, const uint32_t
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
-/* May the key of the next member be, or begin as, what led to this KEY state? */
+/* Is any key allowed whose first bytes lead to this KEY state? */
 static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint32_t node)
 {
     const uint32_t *record = m->words + key, *object = m->words + record[1];
@@ -27380,7 +27399,7 @@ static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint
            specdec__object_takes_other(m, object, counter, height);
 }
 
-/* The states behind a key's bytes: along the tree of listed keys, or away from it. */
+/* Reads a byte of a key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted key. */
 static void specdec__machine_key(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -27397,7 +27416,7 @@ static void specdec__machine_key(specdec__machine *m, const specdec__thread *at,
     } else if (record[3] && specdec__object_takes_other(m, object, node->counter, node->height)) {
         const uint32_t other = object[SPECDEC__OBJECT_OTHER];
 
-        /* Where all keys are welcome, the states of all strings read them, which must come back here. */
+        /* Where all unlisted keys are allowed, the states of any JSON string read them and then return here. */
         if (SPECDEC__VERTEX_KIND(m->words[other]) == SPECDEC__VERTEX_SET)
             specdec__machine_visit(m, record[3], specdec__machine_push(m, other, 0, at->node));
         else
@@ -27405,12 +27424,13 @@ static void specdec__machine_key(specdec__machine *m, const specdec__thread *at,
     }
 }
 
-/* Whether JSON's white space may stand here. */
+/* Is this byte white space, and is white space free in this constraint? */
 SPECDEC__INLINE int specdec__machine_space(const specdec__machine *m, uint32_t byte)
 {
     return m->constraint->free_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
 }
 
+/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, the closing brace. */
 static void specdec__machine_object(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -27438,7 +27458,7 @@ static void specdec__machine_object(specdec__machine *m, const specdec__thread *
         specdec__machine_arrive(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
 }
 
-/* The rule of item i of an array; UINT32_MAX: there is none. */
+/* The rule of item i of an array; UINT32_MAX: the array ends before it. */
 SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
 {
     const uint32_t count = array[SPECDEC__ARRAY_COUNT];
@@ -27446,6 +27466,7 @@ SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
     return i >= array[SPECDEC__ARRAY_MOST] ? UINT32_MAX : array[SPECDEC__ARRAY_WORDS + (i < count ? i : count)];
 }
 
+/* Reads a byte in an array: white space, the closing bracket, a comma, or the first byte of an item. */
 static void specdec__machine_array(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
@@ -27473,7 +27494,7 @@ static void specdec__machine_array(specdec__machine *m, const specdec__thread *a
     }
 }
 
-/* A repetition, begun or behind one of its bodies: one more, or its end. */
+/* Visits what may follow in a counted repetition: its body once more, and, behind enough bodies, its end. */
 static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *at)
 {
     const uint32_t *record = m->words + at->state;
@@ -27482,7 +27503,7 @@ static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *
     const uint32_t parent = begins ? at->node : specdec__machine_node(m, at->node)->parent;
     const uint32_t after = record[4];
 
-    if (done < record[3]) { /* a counter beyond the least does not matter where there is no most */
+    if (done < record[3]) { /* without a limit, counts above the least are not told apart */
         const uint32_t more = record[3] == UINT32_MAX && done >= record[2] ? done : done + 1;
 
         specdec__machine_visit(m, record[1], specdec__machine_push(m, after, more, parent));
@@ -27491,6 +27512,7 @@ static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *
         specdec__machine_return(m, parent);
 }
 
+/* Reads a byte in a PLAIN state: by its edges, in the rules that it calls, or behind the end of its rule. */
 static void specdec__machine_plain(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, edges = SPECDEC__VERTEX_EDGES(record[0]);
@@ -27516,7 +27538,7 @@ static void specdec__machine_plain(specdec__machine *m, const specdec__thread *a
         specdec__machine_return(m, at->node);
 }
 
-/* A member's key was read: its object's node counts it. */
+/* Counts the member whose key was read, in a new stack node of its object, then visits the state behind the key. */
 static void specdec__machine_set(specdec__machine *m, const specdec__thread *at)
 {
     const uint32_t *record = m->words + at->state;
@@ -27530,7 +27552,7 @@ static void specdec__machine_set(specdec__machine *m, const specdec__thread *at)
     specdec__machine_visit(m, record[1], specdec__machine_push(m, node->back, index | seen << 16, node->parent));
 }
 
-/* All threads behind a byte, into m->out. */
+/* Reads a byte with all threads; the threads behind it are written to m->out. */
 static void specdec__machine_step(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t byte)
 {
     uint32_t i;
@@ -27553,7 +27575,7 @@ static void specdec__machine_step(specdec__machine *m, const specdec__thread *th
     }
 }
 
-/* Marks the nodes that threads lead to. Returns how many there are; live: (old_count + fresh_count) */
+/* Marks the stack nodes that threads use in live (old_count + fresh_count). Returns how many are marked. */
 static uint32_t specdec__machine_mark(const specdec__machine *m, const specdec__thread *threads, uint32_t count,
                                       unsigned char *live)
 {
@@ -27568,7 +27590,7 @@ static uint32_t specdec__machine_mark(const specdec__machine *m, const specdec__
     return marked;
 }
 
-/* Drops threads until their nodes fit into a state. */
+/* Drops threads, the last ones first, until the stack nodes of the others fit into a state. */
 static void specdec__machine_fit(specdec__machine *m, unsigned char *live)
 {
     while (specdec__machine_mark(m, m->out, m->out_count, live) >= SPECDEC__STACK_NODES) {
@@ -27577,7 +27599,7 @@ static void specdec__machine_fit(specdec__machine *m, unsigned char *live)
     }
 }
 
-/* Puts the machine's threads and the nodes that they lead to into a state; old nodes may be those of that state. */
+/* Stores the threads in m->out and their stack nodes in a state, which may be the one that was read. */
 static void specdec__machine_keep(specdec__machine *m, specdec_constraint_state *state)
 {
     unsigned char live[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
@@ -27606,6 +27628,7 @@ static void specdec__machine_keep(specdec__machine *m, specdec_constraint_state 
     state->dropped |= m->dropped;
 }
 
+/* Prepares the working memory for reading a byte in a state. */
 static void specdec__machine_begin(specdec__machine *m, const specdec_constraint *c,
                                    const specdec_constraint_state *state)
 {
@@ -27617,7 +27640,7 @@ static void specdec__machine_begin(specdec__machine *m, const specdec_constraint
     m->old_count = state->nodes;
 }
 
-/* Is the text of this state whole? */
+/* Is the text complete in this state, so that it may end? */
 static int specdec__vertex_complete(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
@@ -27646,14 +27669,15 @@ static int specdec__vertex_complete(const specdec_constraint *c, const specdec_c
     return 0;
 }
 
-/* Reads a byte. Returns 0, and changes nothing, when it may not follow. */
+/* Reads a byte: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte is not
+   allowed. */
 static int specdec__vertex_advance(const specdec_constraint *c, specdec_constraint_state *state, unsigned char byte)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
     specdec__thread out[SPECDEC__THREADS], items[SPECDEC__STEP_ITEMS];
     specdec__machine m;
 
-    if (state->threads == 1) { /* inside of strings and words: one thread, whose stack stays */
+    if (state->threads == 1) { /* fast path inside strings and words: a single thread, whose stack does not change */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
         if (specdec__vertex_alone(record)) {
@@ -27680,6 +27704,7 @@ static int specdec__vertex_advance(const specdec_constraint *c, specdec_constrai
     return 1;
 }
 
+/* The state of an empty text: one thread at the start of the root rule. */
 static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
@@ -27687,7 +27712,7 @@ static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, s
     state->thread[0].state = specdec__constraint_rules(c)[c->root].start;
 }
 
-/* Adds the bytes that threads may read in this state to a set of 256 bits: perhaps more of them than are taken. */
+/* Adds the bytes that a state may read to a set of 256 bits; the set may hold bytes that are then refused. */
 static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uint32_t set[8])
 {
     const uint32_t *record = m->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
@@ -27702,7 +27727,7 @@ static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uin
             for (j = 0; j < 8; j++)
                 set[j] |= m->rules[record[at]].first[j];
         if (kind == SPECDEC__VERTEX_KEY && record[3])
-            specdec__vertex_first(m, record[3], set); /* a PLAIN one */
+            specdec__vertex_first(m, record[3], set); /* the state that reads unlisted keys is PLAIN */
     } else {
         for (j = 0; j < 8; j++)
             set[j] = UINT32_MAX;
@@ -27715,59 +27740,62 @@ static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uin
 
 SPECDEC__FOR_SIZE
 
-/* Items of 32 bits that grow; a larger array replaces one that is full. */
+/* A growing array of 32-bit items. When it is full, a larger copy takes its place; the old memory stays unused. */
 typedef struct specdec__vector {
     uint32_t *data;
     uint32_t count, room;
 } specdec__vector;
 
-/* What a constraint is built in: the caller's block. Words grow from its front, all else from its back. */
+/* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
 typedef struct specdec__build {
     unsigned char *base;
-    size_t size, back;         /* bytes; where what grows from the back begins */
-    uint32_t *words;           /* (word_count) behind the header */
+    size_t size, back;         /* size in bytes; offset where scratch memory begins */
+    uint32_t *words;           /* (word_count) words, behind the constraint's header */
     uint32_t word_count;
-    specdec__vector rules;     /* (rules) state that each begins in; 0: not built yet */
-    specdec__vector nullable;  /* (rules) not 0: it matches the empty text */
-    specdec__vector states;    /* all records */
-    specdec__vector tree;      /* (SPECDEC__TREE_WORDS) syntax trees */
-    specdec__vector ranges;    /* (2) of characters, for sets */
-    specdec__vector nfa;       /* (3) type | low << 8 | high << 16; next; next or rule */
-    uint32_t repeat_limit;     /* states above which a counted repetition becomes one with a counter; 0: never */
-    int strings;               /* characters as in a JSON string: some must be escaped */
-    int raw;                   /* strings are built as they are: nothing in them is escaped */
-    uint32_t kinds, kind_count; /* as in the header */
-    uint64_t work;             /* how much was done: a bound for what is hostile */
-    uint32_t body, character, quote; /* states inside a JSON string; rule of one character; where a string begins */
-    uint32_t crowd;            /* the state that has too many alternatives */
-    int failed;                /* SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
-    const char *why;
-    size_t at;                 /* place in the text that failed */
+    specdec__vector rules;     /* (rules) first state of each rule; 0: not built yet */
+    specdec__vector nullable;  /* (rules) not 0: the rule matches the empty text */
+    specdec__vector states;    /* indices of all records among the words */
+    specdec__vector tree;      /* (SPECDEC__TREE_WORDS a node) syntax trees */
+    specdec__vector ranges;    /* (2) first and last character of each range of a set */
+    specdec__vector nfa;       /* (3) type | low byte << 8 | high byte << 16; next state; second next state, label or
+                                  rule */
+    uint32_t repeat_limit;     /* states above which a repetition is counted at run time instead of copied; 0: never */
+    int strings;               /* 1: characters are spelled as in a JSON string, some with an escape */
+    int raw;                   /* 1: strings are built without escapes */
+    uint32_t kinds, kind_count; /* kinds of tool arguments, as in struct specdec_constraint */
+    uint64_t work;             /* units of work so far, limited by BUILD_WORK against hostile sources */
+    uint32_t body, character, quote; /* states inside a JSON string and in front of it (its quote); rule of one
+                                        character */
+    uint32_t crowd;            /* state that was refused, as it has too many alternatives */
+    int failed;                /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
+    const char *why;           /* text of the error */
+    size_t at;                 /* byte offset of the error in the source */
 } specdec__build;
 
 enum {
     SPECDEC__TREE_EMPTY, SPECDEC__TREE_SET, SPECDEC__TREE_ALL, SPECDEC__TREE_ANY, SPECDEC__TREE_REPEAT,
     SPECDEC__TREE_RULE, SPECDEC__TREE_BEGIN, SPECDEC__TREE_END,
-    SPECDEC__TREE_COUNTED /* all of a rule: repetitions of the rule before it, which a counter counts */
+    SPECDEC__TREE_COUNTED /* node of a rule by itself: repetitions of the rule before it, counted at run time */
 };
 
-/* A tree's node: kind; first child; next sibling; two numbers: ranges and their count, least and most, a rule. The
-   children of ALL are in reverse order. */
+/* Words of a tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number of
+   ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
 enum {
     SPECDEC__TREE_KIND, SPECDEC__TREE_CHILD, SPECDEC__TREE_NEXT, SPECDEC__TREE_A, SPECDEC__TREE_B, SPECDEC__TREE_WORDS
 };
 
+/* Types of NFA states. */
 enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
 };
 
-#define SPECDEC__BUILD_WORK 30000000u
-#define SPECDEC__BUILD_NFA 60000u    /* states of one expression */
-#define SPECDEC__BUILD_DFA 8000u
-#define SPECDEC__BUILD_DEPTH 100     /* brackets in brackets */
+#define SPECDEC__BUILD_WORK 30000000u /* units of work that building a constraint may take */
+#define SPECDEC__BUILD_NFA 60000u    /* NFA states of one expression */
+#define SPECDEC__BUILD_DFA 8000u     /* states of one DFA */
+#define SPECDEC__BUILD_DEPTH 100     /* nesting of brackets in a source */
 #define SPECDEC__LAST_CHARACTER 0x10ffffu
 
-/* Ends the work; the first reason counts. Returns 0. */
+/* Stores an error, unless an earlier one is stored. Returns 0. */
 static int specdec__build_fail(specdec__build *b, int code, const char *why)
 {
     if (!b->failed) {
@@ -27777,7 +27805,7 @@ static int specdec__build_fail(specdec__build *b, int code, const char *why)
     return 0;
 }
 
-/* Counts work. Returns 0 when it is too much. */
+/* Adds to the units of work. Returns 0 when the build has failed or the work is above its limit. */
 static int specdec__build_works(specdec__build *b, size_t amount)
 {
     b->work += amount;
@@ -27786,7 +27814,7 @@ static int specdec__build_works(specdec__build *b, size_t amount)
     return !b->failed;
 }
 
-/* Scratch memory for count items of 32 bits, not zeroed; NULL: there is none left. */
+/* Scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
 static uint32_t *specdec__build_scratch(specdec__build *b, size_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -27800,7 +27828,7 @@ static uint32_t *specdec__build_scratch(specdec__build *b, size_t count)
     return (uint32_t *)(void *)(b->base + b->back);
 }
 
-/* Room for so many more items. Returns their place, UINT32_MAX: there is no memory. */
+/* Appends room for `count` items to a vector. Returns the index of the first one; UINT32_MAX: the block is full. */
 static uint32_t specdec__vector_add(specdec__build *b, specdec__vector *v, uint32_t count)
 {
     if (count > v->room - v->count) {
@@ -27818,6 +27846,7 @@ static uint32_t specdec__vector_add(specdec__build *b, specdec__vector *v, uint3
     return v->count - count;
 }
 
+/* Appends an item to a vector. */
 static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t item)
 {
     const uint32_t at = specdec__vector_add(b, v, 1);
@@ -27826,7 +27855,7 @@ static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t
         v->data[at] = item;
 }
 
-/* Room for a record, or for what records name, zeroed. Returns its place; 0: there is no memory. */
+/* Appends `count` zeroed words. Returns the index of the first one; 0: the block is full. */
 static uint32_t specdec__build_words(specdec__build *b, uint32_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -27841,7 +27870,7 @@ static uint32_t specdec__build_words(specdec__build *b, uint32_t count)
     return at;
 }
 
-/* A record of a kind, of so many words. */
+/* Appends a record of `count` words with a header. Returns its state; 0: the block is full. */
 static uint32_t specdec__build_state(specdec__build *b, uint32_t header, uint32_t count)
 {
     const uint32_t at = specdec__build_words(b, count);
@@ -27853,6 +27882,7 @@ static uint32_t specdec__build_state(specdec__build *b, uint32_t header, uint32_
     return at;
 }
 
+/* Adds a rule that is not built yet. Returns its number. */
 static uint32_t specdec__build_rule(specdec__build *b)
 {
     specdec__vector_push(b, &b->rules, 0);
@@ -27860,8 +27890,9 @@ static uint32_t specdec__build_rule(specdec__build *b)
     return b->failed ? 0 : b->rules.count - 1;
 }
 
-/* ---- Trees. */
+/* ---- Syntax trees of expressions over characters. */
 
+/* Adds a node to the syntax trees. Returns its index. */
 static uint32_t specdec__tree_add(specdec__build *b, uint32_t kind, uint32_t child, uint32_t a, uint32_t more)
 {
     const uint32_t at = specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
@@ -27878,7 +27909,7 @@ static uint32_t specdec__tree_add(specdec__build *b, uint32_t kind, uint32_t chi
     return at;
 }
 
-/* Puts a node before the first child of another one. */
+/* Makes a node the first child of `parent`. */
 static void specdec__tree_prepend(specdec__build *b, uint32_t parent, uint32_t child)
 {
     if (!b->failed) {
@@ -27887,18 +27918,20 @@ static void specdec__tree_prepend(specdec__build *b, uint32_t parent, uint32_t c
     }
 }
 
+/* Adds the characters low to high to the ranges of the set that is being made. */
 static void specdec__range_add(specdec__build *b, uint32_t low, uint32_t high)
 {
     specdec__vector_push(b, &b->ranges, low);
     specdec__vector_push(b, &b->ranges, high);
 }
 
-/* A set of the ranges behind `from`. */
+/* A SET node of the ranges from index `from` to the last one. */
 static uint32_t specdec__tree_set(specdec__build *b, uint32_t from)
 {
     return specdec__tree_add(b, SPECDEC__TREE_SET, 0, from, (b->ranges.count - from) / 2);
 }
 
+/* A SET node of one range of characters. */
 static uint32_t specdec__tree_character(specdec__build *b, uint32_t low, uint32_t high)
 {
     const uint32_t from = b->ranges.count;
@@ -27907,13 +27940,13 @@ static uint32_t specdec__tree_character(specdec__build *b, uint32_t low, uint32_
     return specdec__tree_set(b, from);
 }
 
-/* Turns the ranges behind `from` into all other characters. */
+/* Replaces the ranges from index `from` on by their complement in Unicode. */
 static void specdec__ranges_negate(specdec__build *b, uint32_t from)
 {
     const uint32_t count = (b->ranges.count - from) / 2;
     uint32_t *range = b->ranges.data + from, i, j, next = 0;
 
-    for (i = 1; i < count; i++) { /* in order of their beginnings */
+    for (i = 1; i < count; i++) { /* insertion sort by the first character */
         const uint32_t low = range[2 * i], high = range[2 * i + 1];
 
         for (j = i; j && range[2 * j - 2] > low; j--) {
@@ -27926,7 +27959,7 @@ static void specdec__ranges_negate(specdec__build *b, uint32_t from)
     if (!specdec__build_works(b, (size_t)count * count / 8))
         return;
     b->ranges.count = from;
-    for (i = 0; i < count; i++) { /* what is written is never ahead of what is read */
+    for (i = 0; i < count; i++) { /* in place: a range is only written where it was read already */
         const uint32_t low = range[2 * i], high = range[2 * i + 1];
 
         if (low > next) {
@@ -27939,8 +27972,9 @@ static void specdec__ranges_negate(specdec__build *b, uint32_t from)
         specdec__range_add(b, next, SPECDEC__LAST_CHARACTER);
 }
 
-/* ---- The NFA, built from its end: each function gets the state that follows, and returns the first one. */
+/* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
 
+/* Adds a state to the NFA. Returns its index; UINT32_MAX: failed. */
 static uint32_t specdec__nfa_add(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
 {
     const uint32_t at = specdec__vector_add(b, &b->nfa, 3);
@@ -27955,13 +27989,13 @@ static uint32_t specdec__nfa_add(specdec__build *b, uint32_t head, uint32_t next
     return at;
 }
 
-/* One of two; UINT32_MAX: nothing. */
+/* A SPLIT state that leads to two states; with UINT32_MAX in place of a state, the other one itself. */
 static uint32_t specdec__nfa_either(specdec__build *b, uint32_t one, uint32_t other)
 {
     return one == UINT32_MAX ? other : specdec__nfa_add(b, SPECDEC__NFA_SPLIT, one, other);
 }
 
-/* A byte; the same that was added behind `from` is used again. */
+/* A BYTE state; an equal one that was added from index `from` on is used again. */
 static uint32_t specdec__nfa_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
 {
     const uint32_t head = SPECDEC__NFA_BYTE | low << 8 | high << 16;
@@ -27975,6 +28009,7 @@ static uint32_t specdec__nfa_byte(specdec__build *b, uint32_t from, uint32_t low
     return specdec__nfa_add(b, head, next, 0);
 }
 
+/* Writes a character as UTF-8. Returns its bytes. */
 static uint32_t specdec__utf8(uint32_t code, unsigned char out[4])
 {
     if (code < 0x80) {
@@ -27999,7 +28034,8 @@ static uint32_t specdec__utf8(uint32_t code, unsigned char out[4])
     return 4;
 }
 
-/* Adds the characters low to high, as UTF-8, to those at `all`: cut where bytes behind the first run full circles. */
+/* Adds the characters low to high, as UTF-8, to the alternatives in `all`. The range is cut so that in each part all
+   bytes behind the first different one take all their values. */
 static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
                                   uint32_t next)
 {
@@ -28011,7 +28047,7 @@ static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all
 
         for (i = 0; i < 6 && ends[i] < low; i++)
             ;
-        if (i == 3) { /* halves of pairs are no characters */
+        if (i == 3) { /* surrogates are no characters */
             low = 0xe000;
             continue;
         }
@@ -28036,7 +28072,8 @@ static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all
     return all;
 }
 
-/* \u00XX, and for some the short form, in a JSON string. */
+/* Adds a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the alternatives in
+   `all`. */
 static uint32_t specdec__nfa_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
@@ -28063,7 +28100,7 @@ static uint32_t specdec__nfa_escape(specdec__build *b, uint32_t from, uint32_t a
     return all;
 }
 
-/* A character of so many ranges. No range: nothing matches. */
+/* One character of a set of ranges; without ranges, a state that nothing matches. */
 static uint32_t specdec__nfa_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
 {
     const uint32_t from = b->nfa.count;
@@ -28077,7 +28114,7 @@ static uint32_t specdec__nfa_set(specdec__build *b, uint32_t ranges, uint32_t co
             for (; low <= high && low <= '\\'; low++) {
                 if (low < 0x20 || low == '"' || low == '\\') {
                     all = specdec__nfa_escape(b, from, all, low, next);
-                } else { /* up to the next one that must be escaped */
+                } else { /* stops in front of the next character that needs an escape */
                     const uint32_t limit = low < '"' ? '"' - 1 : '\\' - 1, end = high < limit ? high : limit;
 
                     all = specdec__nfa_either(b, all, specdec__nfa_byte(b, from, low, end, next));
@@ -28086,12 +28123,14 @@ static uint32_t specdec__nfa_set(specdec__build *b, uint32_t ranges, uint32_t co
             }
         all = specdec__nfa_utf8(b, from, all, low, high, next);
     }
-    return all == UINT32_MAX ? specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1 << 8, next, 0) : all; /* low 1, high 0 */
+    return all == UINT32_MAX ? specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1 << 8, next, 0) : all; /* an empty range of
+                                                                                                  bytes: low 1, high
+                                                                                                  0 */
 }
 
 static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t next);
 
-/* A repetition, with copies of what is repeated. */
+/* A repetition of a tree, as copies: `least` of them, then optional ones or a loop. */
 static uint32_t specdec__nfa_repeat(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -28111,6 +28150,7 @@ static uint32_t specdec__nfa_repeat(specdec__build *b, uint32_t tree, uint32_t n
     return at;
 }
 
+/* The NFA of a syntax tree, followed by the state `next`. Returns its first state. */
 static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -28139,22 +28179,22 @@ static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t nex
     }
 }
 
-/* ---- Subset construction. */
+/* ---- Subset construction: the DFA of an NFA. */
 
-/* A DFA. Classes of bytes are intervals. State 0 has no way out, 1 is the first. */
+/* A DFA over classes of bytes, which are intervals. State 0 rejects, state 1 is the first. */
 typedef struct specdec__dfa {
     uint32_t states, classes;
-    unsigned char low[257];  /* (classes) first byte of each; */
+    unsigned char low[257];  /* (classes) first byte of each class */
     unsigned char of[256];   /* class of each byte */
-    specdec__vector next;    /* (states, classes) */
-    specdec__vector label;   /* (states) bits of what is accepted */
-    specdec__vector calls;   /* (3) state, rule, state behind it; in order of states */
-    specdec__vector sets;    /* while it is built: per state, place and count in members */
-    specdec__vector members, slots, mark, list;
-    uint32_t generation;
+    specdec__vector next;    /* (states, classes) next state */
+    specdec__vector label;   /* (states) bits of the labels that are accepted in the state */
+    specdec__vector calls;   /* (3) state, rule that it calls, state behind the call; in order of states */
+    specdec__vector sets;    /* while it is built: first index and number of NFA states in members, for each state */
+    specdec__vector members, slots, mark, list; /* NFA states of all sets; hash table of sets; visited; current set */
+    uint32_t generation;     /* mark[] of the NFA states in the current set */
 } specdec__dfa;
 
-/* Notes the borders between classes: 256 bits. */
+/* Sets the classes of bytes from their borders: border[i] is 1 where a class begins at byte i. */
 static void specdec__dfa_classes(specdec__dfa *d, const unsigned char *border)
 {
     uint32_t i;
@@ -28167,18 +28207,19 @@ static void specdec__dfa_classes(specdec__dfa *d, const unsigned char *border)
     }
 }
 
+/* The last byte of a class. */
 static uint32_t specdec__dfa_high(const specdec__dfa *d, uint32_t class_of_bytes)
 {
     return class_of_bytes + 1 < d->classes ? (uint32_t)d->low[class_of_bytes + 1] - 1 : 255;
 }
 
-/* Adds a state of the NFA, and what it leads to without a byte, to d->list. first: nothing was read yet. */
+/* Adds the epsilon closure of an NFA state to d->list. first: nothing was read yet; last: anchors at the end hold. */
 static void specdec__dfa_close(specdec__build *b, specdec__dfa *d, uint32_t state, int first, int last)
 {
     uint32_t from = d->list.count, at = from;
 
     specdec__vector_push(b, &d->list, state);
-    /* The list is its own work list: states that only lead on are taken out of it again. */
+    /* The list is also the list of work: SPLIT and anchor states are replaced by the states behind them. */
     while (at < d->list.count && specdec__build_works(b, 1)) {
         const uint32_t n = d->list.data[at], *node = b->nfa.data + n, type = node[0] & 255;
         uint32_t i;
@@ -28199,7 +28240,7 @@ static void specdec__dfa_close(specdec__build *b, specdec__dfa *d, uint32_t stat
     }
 }
 
-/* Labels of a set of states: of what is accepted when the text ends here. */
+/* Labels of a set of NFA states: bits of the ACCEPT states reached if the text ends here. */
 static uint32_t specdec__dfa_label(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
 {
     uint32_t i, label = 0, ends = 0;
@@ -28223,6 +28264,7 @@ static uint32_t specdec__dfa_label(specdec__build *b, specdec__dfa *d, uint32_t 
     return label;
 }
 
+/* A hash of a set of NFA states, whatever their order. */
 static uint32_t specdec__dfa_hash(const uint32_t *member, uint32_t count)
 {
     uint64_t sum = count;
@@ -28233,7 +28275,7 @@ static uint32_t specdec__dfa_hash(const uint32_t *member, uint32_t count)
     return (uint32_t)(sum ^ sum >> 32);
 }
 
-/* Puts a state into the table of sets, which doubles when it is half full. */
+/* Enters a state into the hash table of sets, which doubles when it is half full. */
 static void specdec__dfa_enter(specdec__build *b, specdec__dfa *d, uint32_t state)
 {
     uint32_t i, hash;
@@ -28254,7 +28296,7 @@ static void specdec__dfa_enter(specdec__build *b, specdec__dfa *d, uint32_t stat
     d->slots.data[hash & (d->slots.count - 1)] = state;
 }
 
-/* The state of the set in d->list, whose members are those marked last; a new one where there is none. */
+/* The state of the set in d->list, whose members are marked; a set that is new gets a new state. */
 static uint32_t specdec__dfa_state(specdec__build *b, specdec__dfa *d, int first)
 {
     const uint32_t count = d->list.count;
@@ -28292,7 +28334,7 @@ static uint32_t specdec__dfa_state(specdec__build *b, specdec__dfa *d, int first
     return b->failed ? 0 : state;
 }
 
-/* The state behind a byte of a class, or behind a rule. */
+/* The state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
 static uint32_t specdec__dfa_target(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type, uint32_t what)
 {
     const uint32_t from = d->sets.data[2 * state], count = d->sets.data[2 * state + 1];
@@ -28311,6 +28353,7 @@ static uint32_t specdec__dfa_target(specdec__build *b, specdec__dfa *d, uint32_t
     return specdec__dfa_state(b, d, 0);
 }
 
+/* An empty DFA, with state 0 only. */
 static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
 {
     memset(d, 0, sizeof *d);
@@ -28320,7 +28363,7 @@ static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
     specdec__vector_push(b, &d->label, 0);
 }
 
-/* The DFA of the NFA that begins in a state. Returns 0 when it failed. */
+/* Builds the DFA of the NFA that begins in state `start`. Returns 0 when the build failed. */
 static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start)
 {
     unsigned char border[257];
@@ -28364,10 +28407,11 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
     return !b->failed;
 }
 
-/* How two DFAs become one: labels of both, of the first only without the second, of either. */
+/* How a product of two DFAs accepts: where both do, where the first does and the second does not, where either does. */
 enum { SPECDEC__DFA_BOTH, SPECDEC__DFA_WITHOUT, SPECDEC__DFA_EITHER };
 
-/* The product of two DFAs without calls. Pairs of states are the members of its sets. */
+/* The product of two DFAs without calls: a state is a pair of states, kept in d->sets. Returns 0 when the build
+   failed. */
 static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y,
                                 int how)
 {
@@ -28382,7 +28426,8 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
         border[y->low[i]] = 1;
     specdec__dfa_classes(d, border);
     specdec__vector_add(b, &d->next, d->classes);
-    specdec__vector_push(b, &d->slots, 0); /* chains: of each state of x, the pairs that have it */
+    specdec__vector_push(b, &d->slots, 0); /* first pair of each state of x; pairs of one state are chained through
+                                              members */
     for (i = 1; i < x->states; i++)
         specdec__vector_push(b, &d->slots, 0);
     if (b->failed)
@@ -28421,7 +28466,7 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
     return !b->failed;
 }
 
-/* The state that a text leads to from another one. */
+/* The state in which a DFA is after it has read a text from `state` on. */
 static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
 {
     size_t i;
@@ -28431,8 +28476,8 @@ static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const u
     return state;
 }
 
-/* Marks the states of a DFA without calls from which something is accepted. Others become state 0 where they are led
-   to. Returns whether the first one is of these. */
+/* Replaces states from which no accepting state can be reached by state 0, in a DFA without calls. Returns 0 when state
+   1 is such a state, so that the DFA accepts no text. */
 static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
 {
     specdec__vector alive;
@@ -28454,7 +28499,7 @@ static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
     return !b->failed && alive.data[1];
 }
 
-/* Are two states alike, by the blocks of what they lead to? */
+/* Are two states in one block, and do all classes lead them to equal blocks? */
 static int specdec__dfa_alike(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
 {
     const uint32_t *x = d->next.data + (size_t)a * d->classes, *y = d->next.data + (size_t)c * d->classes;
@@ -28466,8 +28511,8 @@ static int specdec__dfa_alike(const specdec__dfa *d, const uint32_t *block, uint
     return block[a] == block[c];
 }
 
-/* Splits blocks of states by what these lead to. Returns how many blocks there are then. now: (states) their numbers,
-   in order of their first states; slots: (mask + 1) an open hash. */
+/* Splits blocks of states by the blocks that their classes lead to (Moore's partition refinement). Returns the number
+   of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table of blocks. */
 static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
                                    uint32_t *slots, uint32_t mask)
 {
@@ -28493,7 +28538,7 @@ static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block,
     return count;
 }
 
-/* Makes one of states that nothing tells apart (E. F. Moore 1956), of a DFA without calls. State 1 stays the first. */
+/* Minimises a DFA without calls: equivalent states become one (E. F. Moore 1956). State 1 stays the first. */
 static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
 {
     uint32_t mask = 15, count = 0, before = 0, i, c, *block, *now, *first, *slots;
@@ -28516,7 +28561,7 @@ static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
         before = count;
         memcpy(block, now, (size_t)d->states * 4);
     }
-    for (i = 0; i < count; i++) { /* a block's first state is never below its number */
+    for (i = 0; i < count; i++) { /* a block's first state is never below the block's number */
         d->label.data[i] = d->label.data[first[i]];
         for (c = 0; c < d->classes; c++)
             d->next.data[(size_t)i * d->classes + c] = block[d->next.data[(size_t)first[i] * d->classes + c]];
@@ -28526,9 +28571,10 @@ static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
     d->next.count = count * d->classes;
 }
 
-/* ---- Records. */
+/* ---- Records of the automaton from the states of a DFA. */
 
-/* What a DFA's state becomes: edges where classes that lead to the same state are one, and calls. */
+/* Writes the edges of a DFA's state to `out` (NULL: only counts them); neighbouring classes with one target share an
+   edge. place: record of each state. Returns the number of edges. */
 static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const uint32_t *place, uint32_t *out)
 {
     const uint32_t *next = d->next.data + (size_t)state * d->classes;
@@ -28551,8 +28597,8 @@ static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const
     return count;
 }
 
-/* Records of a DFA, which becomes the least one. ends (32) says where a quote leads that ends each label; NULL:
-   accepting states end a rule. Returns the first one. places: those of all states, or NULL. */
+/* Minimises a DFA and appends its states as records. ends: (32) state behind the closing quote for each label; NULL:
+   accepting states end the rule. Returns the first state. places: receives the record of each state, or NULL. */
 static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t *ends, uint32_t **places)
 {
     uint32_t *place, i, call = 0, at;
@@ -28578,7 +28624,7 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
             return 0;
         record = b->words + place[i];
         edges = specdec__emit_edges(d, i, place, record + 2);
-        if (ends && label) { /* in order of bytes; no byte of a string's inside is a quote */
+        if (ends && label) { /* edges stay in order of bytes; no string has a quote inside */
             uint32_t j, bit = 0;
 
             while (!(label >> bit & 1))
@@ -28604,7 +28650,7 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
     return place[1];
 }
 
-/* Calls whose end is the end of their rule need no level of the stack. */
+/* Turns calls whose return state only ends the caller's rule into tail calls, which need no level of the stack. */
 static void specdec__build_tails(specdec__build *b)
 {
     uint32_t i, j;
@@ -28624,7 +28670,7 @@ static void specdec__build_tails(specdec__build *b)
     }
 }
 
-/* Builds a rule from a tree. */
+/* Builds a rule from a syntax tree. Returns 0 when the build failed. */
 static int specdec__build_expression(specdec__build *b, uint32_t rule, uint32_t tree)
 {
     specdec__dfa d;
@@ -28649,14 +28695,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A text that is being parsed. */
+/* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
     const unsigned char *text;
     size_t size, at;
-    int depth; /* brackets that are open */
+    int depth; /* number of open brackets */
 } specdec__source;
 
-/* Ends the work at the place that is parsed. */
+/* Stores an error at the current byte of the source. Returns 0. */
 static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s, const char *why)
 {
     if (!b->failed)
@@ -28665,12 +28711,13 @@ static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s
     return 0;
 }
 
-/* The next byte; -1: there is none. */
+/* The next byte; -1: the source ends. */
 static int specdec__source_peek(const specdec__source *s)
 {
     return s->at < s->size ? s->text[s->at] : -1;
 }
 
+/* Reads a byte if it is the next one. Returns whether it was. */
 static int specdec__source_accept(specdec__source *s, int byte)
 {
     if (specdec__source_peek(s) != byte)
@@ -28679,7 +28726,7 @@ static int specdec__source_accept(specdec__source *s, int byte)
     return 1;
 }
 
-/* The next character. Invalid UTF-8 is an error. */
+/* Reads the next character of UTF-8; invalid UTF-8 is an error. */
 static uint32_t specdec__source_character(specdec__build *b, specdec__source *s)
 {
     const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->at);
@@ -28690,6 +28737,7 @@ static uint32_t specdec__source_character(specdec__build *b, specdec__source *s)
     return c.code;
 }
 
+/* The value of a hexadecimal digit; -1: none. */
 static int specdec__hex_digit(int c)
 {
     const int small = c | 32;
@@ -28697,7 +28745,7 @@ static int specdec__hex_digit(int c)
     return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
-/* A number of so many hexadecimal digits. */
+/* Reads a number of exactly `digits` hexadecimal digits. */
 static uint32_t specdec__source_hex(specdec__build *b, specdec__source *s, int digits)
 {
     uint32_t value = 0;
@@ -28713,18 +28761,18 @@ static uint32_t specdec__source_hex(specdec__build *b, specdec__source *s, int d
     return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
 }
 
-/* A decimal number, at most a billion; UINT32_MAX: there is none. */
+/* Reads a decimal number, at most a billion; UINT32_MAX: there is no digit. */
 static uint32_t specdec__source_number(specdec__source *s)
 {
     uint32_t value = UINT32_MAX;
 
     for (; specdec__source_peek(s) >= '0' && specdec__source_peek(s) <= '9'; s->at++)
         if ((value = (value == UINT32_MAX ? 0 : value * 10) + (uint32_t)(s->text[s->at] - '0')) > 1000000000)
-            value = 100000000; /* stays far beyond every limit */
+            value = 100000000; /* stays far above every limit */
     return value;
 }
 
-/* States that a tree takes, about. */
+/* An estimate of the NFA states of a tree. */
 static uint64_t specdec__tree_size(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -28740,7 +28788,8 @@ static uint64_t specdec__tree_size(specdec__build *b, uint32_t tree)
     return size < 1000000000u ? size : 1000000000u;
 }
 
-/* A tree, least to most times. Where copies would be too many, and the builder may, a counter counts. */
+/* A tree that repeats least to most times. Where copies would take more states than b->repeat_limit, it becomes a rule
+   of its own that is counted at run time. */
 static uint32_t specdec__tree_repeat(specdec__build *b, specdec__vector *rule_trees, uint32_t tree, uint32_t least,
                                      uint32_t most)
 {
@@ -28763,9 +28812,9 @@ static uint32_t specdec__tree_repeat(specdec__build *b, specdec__vector *rule_tr
     return specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule + 1, 0);
 }
 
-/* ---- Regular expressions: ECMA-262 without what is not regular, and without word borders. */
+/* ---- Regular expressions: ECMA-262 without lookaround, back references and \b. */
 
-/* Ranges of an escape \d \w \s \D \W \S. Returns 0 when it is none of these. */
+/* Adds the ranges of the class \d \w \s \D \W or \S. Returns 0 when the letter names no class. */
 static int specdec__regex_class(specdec__build *b, int c)
 {
     static const unsigned short spaces[] = {9, 13, 32, 32, 0xa0, 0xa0, 0x1680, 0x1680, 0x2000, 0x200a, 0x2028, 0x2029,
@@ -28785,7 +28834,7 @@ static int specdec__regex_class(specdec__build *b, int c)
     return 1;
 }
 
-/* An escaped character; the backslash was read. */
+/* Reads an escaped character, behind its backslash. */
 static uint32_t specdec__regex_escape(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrtfv0", meant[] = "\n\r\t\f\v";
@@ -28818,7 +28867,7 @@ static uint32_t specdec__regex_escape(specdec__build *b, specdec__source *s)
     return c;
 }
 
-/* A bracket expression, whose [ was read. */
+/* Reads a bracket expression, behind its [. */
 static uint32_t specdec__regex_bracket(specdec__build *b, specdec__source *s)
 {
     const int negated = specdec__source_accept(s, '^');
@@ -28853,7 +28902,7 @@ static uint32_t specdec__regex_bracket(specdec__build *b, specdec__source *s)
 
 static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specdec__vector *rule_trees);
 
-/* What stands between brackets, an anchor, or a character. */
+/* Reads an atom: a group in parentheses, a set, an anchor, or a character. */
 static uint32_t specdec__regex_atom(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t from = b->ranges.count, c = specdec__source_character(b, s);
@@ -28903,7 +28952,7 @@ static uint32_t specdec__regex_atom(specdec__build *b, specdec__source *s, specd
     return specdec__tree_character(b, c, c);
 }
 
-/* A quantifier, if there is one. Returns 0 when there is none. */
+/* Reads a quantifier (* + ? {n,m}). Returns 0 when there is none. */
 static int specdec__regex_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const size_t from = s->at;
@@ -28926,11 +28975,11 @@ static int specdec__regex_quantifier(specdec__source *s, uint32_t *least, uint32
         if (specdec__source_accept(s, '}'))
             return 1;
     }
-    s->at = from; /* a brace like any character */
+    s->at = from; /* the brace is no quantifier: read as a character */
     return 0;
 }
 
-/* Terms behind each other. */
+/* Reads a concatenation of quantified atoms. */
 static uint32_t specdec__regex_all(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
@@ -28942,13 +28991,14 @@ static uint32_t specdec__regex_all(specdec__build *b, specdec__source *s, specde
             if (least > most)
                 return specdec__source_fail(b, s, "a repetition's least is above its most");
             tree = specdec__tree_repeat(b, rule_trees, tree, least, most);
-            specdec__source_accept(s, '?'); /* how much is taken first does not matter */
+            specdec__source_accept(s, '?'); /* lazy or greedy makes no difference to which texts match */
         }
         specdec__tree_prepend(b, all, tree);
     }
     return all;
 }
 
+/* Reads alternatives between bars. */
 static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     uint32_t any = 0, tree;
@@ -28965,7 +29015,7 @@ static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specde
     return any ? any : tree;
 }
 
-/* Does every text of a tree begin (end) where the whole text does? Anchors are looked for at one end alone. */
+/* Must every text that a tree matches stand at the beginning (begin) or end of the whole text, because of ^ or $? */
 static int specdec__regex_anchored(specdec__build *b, uint32_t tree, int begin)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -28976,7 +29026,7 @@ static int specdec__regex_anchored(specdec__build *b, uint32_t tree, int begin)
         return 1;
     if (!child || (kind != SPECDEC__TREE_ALL && kind != SPECDEC__TREE_ANY) || !specdec__build_works(b, 1))
         return 0;
-    if (kind == SPECDEC__TREE_ALL) { /* in reverse */
+    if (kind == SPECDEC__TREE_ALL) { /* children are in reverse order */
         while (begin && b->tree.data[child + SPECDEC__TREE_NEXT])
             child = b->tree.data[child + SPECDEC__TREE_NEXT];
         return specdec__regex_anchored(b, child, begin);
@@ -28986,14 +29036,15 @@ static int specdec__regex_anchored(specdec__build *b, uint32_t tree, int begin)
     return (int)all;
 }
 
-/* Any text. */
+/* A tree that matches any text. */
 static uint32_t specdec__tree_anything(specdec__build *b)
 {
     return specdec__tree_add(b, SPECDEC__TREE_REPEAT, specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER), 0,
                              UINT32_MAX);
 }
 
-/* The tree of a regular expression. whole: it must match a text as a whole, else somewhere in it. */
+/* Parses a regular expression into a tree. whole: the expression must match the whole text; else a part of it may
+   match, as in ECMA-262. */
 static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, specdec__vector *rule_trees, int whole)
 {
     const uint32_t tree = specdec__regex_any(b, s, rule_trees);
@@ -29009,7 +29060,7 @@ static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, spec
     if (b->failed)
         return 0;
     specdec__tree_prepend(b, all, tree);
-    /* Children are in reverse: what was prepended last comes first in the list, and so is the end of the text. */
+    /* Children of ALL are in reverse: the text behind the match is prepended last. */
     if (!specdec__regex_anchored(b, tree, 0))
         specdec__tree_prepend(b, all, specdec__tree_anything(b));
     return all;
@@ -29023,7 +29074,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453)
+#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* "SDCONTS1" in little-endian order */
 
 /* Can a tree match the empty text? */
 static int specdec__tree_nullable(specdec__build *b, uint32_t tree)
@@ -29052,7 +29103,7 @@ static int specdec__tree_nullable(specdec__build *b, uint32_t tree)
     }
 }
 
-/* Which rules match the empty text. trees: (rules) 0 where a rule is built otherwise. */
+/* Computes which rules match the empty text. trees: (rules) syntax tree of each, 0: the rule has none. */
 static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i, changed = 1;
@@ -29063,8 +29114,8 @@ static void specdec__build_nullable(specdec__build *b, const specdec__vector *tr
                 b->nullable.data[i] = changed = 1;
 }
 
-/* A rule that counts how often its body is repeated, behind the rule of the body. The body's first state, which nothing
-   leads back to, is copied: it must read something. */
+/* Builds a rule that counts the repetitions of its body at run time; the body is the rule before it. The body's first
+   state is copied without its end, so that each repetition reads at least one byte. */
 static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint32_t *node)
 {
     const uint32_t body = b->rules.data[rule - 1];
@@ -29090,7 +29141,7 @@ static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint3
     b->rules.data[rule] = start;
 }
 
-/* Builds all rules that have trees. */
+/* Builds all rules that have syntax trees. */
 static void specdec__build_rules(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i;
@@ -29108,8 +29159,9 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
     }
 }
 
-/* ---- Need: levels of the stack, above the state's own, until the end of its rule. */
+/* ---- Need: levels of the stack, above those of the state itself, until its rule ends. */
 
+/* The need of an object: its most demanding required member, or the least demanding one that reaches `least`. */
 static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *object)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], *first = object + SPECDEC__OBJECT_WORDS;
@@ -29137,11 +29189,13 @@ static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *ob
     return need < 254 ? need + 1 : 255;
 }
 
+/* The need of a rule: that of its first state; 255: not built. */
 static uint32_t specdec__need_rule(const specdec__build *b, uint32_t rule)
 {
     return SPECDEC__VERTEX_NEED(b->words[b->rules.data[rule]]);
 }
 
+/* The need of an array: its most demanding item among the least items. */
 static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *array)
 {
     uint32_t i, need = 0;
@@ -29157,6 +29211,7 @@ static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *arr
     return need < 254 ? need + 1 : 255;
 }
 
+/* The need of a PLAIN state: the least of its end, its edges and its calls. */
 static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *record)
 {
     const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
@@ -29181,6 +29236,7 @@ static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *rec
     return need;
 }
 
+/* The need of a state, from the needs of the states behind it. */
 static uint32_t specdec__need_of(const specdec__build *b, uint32_t state)
 {
     const uint32_t *record = b->words + state;
@@ -29194,11 +29250,11 @@ static uint32_t specdec__need_of(const specdec__build *b, uint32_t state)
     case SPECDEC__VERTEX_REPEAT:
         need = SPECDEC__VERTEX_NEED(b->words[record[1]]);
         return !record[2] ? 0 : need < 254 ? need + 1 : 255;
-    default: return 0; /* nothing leads there that has no room to end */
+    default: return 0; /* KEY, AFTER and BEFORE states are only entered where a text can end */
     }
 }
 
-/* The least needs that agree with each other, from above. */
+/* Computes the needs of all states, from 255 down, until none changes. */
 static void specdec__build_needs(specdec__build *b)
 {
     uint32_t i, changed = 1;
@@ -29216,7 +29272,7 @@ static void specdec__build_needs(specdec__build *b)
         }
 }
 
-/* Takes away calls of rules that nothing matches. */
+/* Removes calls of rules that match no text. */
 static void specdec__build_prune(specdec__build *b)
 {
     uint32_t i, k, kept;
@@ -29235,7 +29291,7 @@ static void specdec__build_prune(specdec__build *b)
     }
 }
 
-/* Refuses states where so many alternatives begin with the same byte that a text could not have a thread for each. */
+/* Refuses a state in which more alternatives begin with one byte than a text may have threads. */
 static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
 {
     uint32_t i, k, byte;
@@ -29259,9 +29315,9 @@ static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
     }
 }
 
-/* ---- Kinds of bytes that may follow in any number, and order, up to a limit. */
+/* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_BYTES of them. */
 
-/* The edge of a byte among those of a state; NULL: there is none. */
+/* The edge of a state for a byte; NULL: none. */
 static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
@@ -29269,11 +29325,13 @@ static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t stat
     return specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
 }
 
-/* The kinds that may follow whole characters of one form of UTF-8, from its byte `at` on; 0: some may not, or need more
-   of the stack. self not 0: all kinds if all these characters lead there. */
+/* The kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on; 0: some
+   character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to that
+   state. */
 static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
 {
-    static const unsigned char forms[8][5] = { /* bytes; first from, to; second from, to */
+    static const unsigned char forms[8][5] = { /* bytes of a character; range of its first byte; range of its second
+                                                  byte */
         {2, 0xc2, 0xdf, 0x80, 0xbf}, {3, 0xe0, 0xe0, 0xa0, 0xbf}, {3, 0xe1, 0xec, 0x80, 0xbf},
         {3, 0xed, 0xed, 0x80, 0x9f}, {3, 0xee, 0xef, 0x80, 0xbf}, {4, 0xf0, 0xf0, 0x90, 0xbf},
         {4, 0xf1, 0xf3, 0x80, 0xbf}, {4, 0xf4, 0xf4, 0x80, 0x8f}};
@@ -29295,7 +29353,7 @@ static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int 
     return live;
 }
 
-/* Kinds that may follow in a state, as far as the states behind it allow them, too. */
+/* The live kinds of a state as far as the states behind it have them, too. */
 static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
 {
     uint32_t live = SPECDEC__LIVE(b->words[state]), byte = 0x20, next = 0, target = 0;
@@ -29325,7 +29383,7 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
     return live;
 }
 
-/* Does every character that needs no escape in a JSON string lead back to a state, and no control character on? */
+/* Does every character that needs no escape in a JSON string lead back to the state, and no control character on? */
 static int specdec__live_loops(const specdec__build *b, uint32_t state)
 {
     uint32_t byte;
@@ -29343,8 +29401,8 @@ static int specdec__live_loops(const specdec__build *b, uint32_t state)
     return 1;
 }
 
-/* Of all states that only read bytes; each round is one more byte. States come in order, so that a round sees what the
-   one before it found of those behind. */
+/* Computes the live kinds of all states without calls. Each round extends them by one byte, and uses what it has
+   already found for other states. */
 static void specdec__build_live(specdec__build *b)
 {
     uint32_t i, round, changed = 1;
@@ -29373,7 +29431,7 @@ static void specdec__build_live(specdec__build *b)
 
 /* ---- First bytes of rules. */
 
-/* Adds the first bytes that a state accepts to a rule's set. Returns 1 if the set has changed. */
+/* Adds the bytes that a state may read to the first bytes of rule `out`. Returns 1 if the set has changed. */
 static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
 {
     const uint32_t *record = b->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
@@ -29391,12 +29449,12 @@ static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint
     } else if (kind == SPECDEC__VERTEX_REPEAT) {
         return specdec__first_of(b, rules, record[1], out);
     } else {
-        memset(out->first, 255, sizeof out->first); /* the state behind a bracket: not the first one of a rule */
+        memset(out->first, 255, sizeof out->first); /* the state behind a bracket is never a rule's first one */
     }
     return memcmp(before, out->first, sizeof before) != 0;
 }
 
-/* Puts header, rules and words together at the front of the block. Returns 0 when it failed. */
+/* Writes header, rules and words of the constraint to the front of the block. Returns 0 when the build failed. */
 static int specdec__build_finish(specdec__build *b, uint32_t root, int free_space)
 {
     const size_t header = sizeof(specdec_constraint), size = b->rules.count * sizeof(specdec__rule);
@@ -29442,7 +29500,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     return 1;
 }
 
-/* Begins to build in a block. Returns 0 when that is too small for anything. */
+/* Begins to build a constraint in a block. Returns 0 when the block is too small for a header. */
 static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
 {
     memset(b, 0, sizeof *b);
@@ -29452,7 +29510,7 @@ static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
     b->size = bytes;
     b->back = bytes & ~(size_t)7;
     b->words = (uint32_t *)(void *)(b->base + sizeof(specdec_constraint));
-    specdec__build_words(b, 2); /* state 0 is none */
+    specdec__build_words(b, 2); /* no record begins at index 0 */
     specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
     specdec__vector_add(b, &b->ranges, 2);
     return !b->failed;
@@ -29466,16 +29524,16 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A grammar that is being parsed. Rules are numbered in the order in which their names come. */
+/* A GBNF grammar that is being parsed. Rules are numbered in the order in which their names first appear. */
 typedef struct specdec__gbnf {
     specdec__source source;
-    specdec__vector names; /* (3) place and length of a rule's name, 1: it was defined */
-    specdec__vector number; /* of that rule */
-    specdec__vector trees; /* (rules) */
-    specdec__vector slots; /* (power of two) open hash of names: 1 + index */
+    specdec__vector names; /* (3) offset and length of each name in the source; 1: its rule was defined */
+    specdec__vector number; /* (names) number of the rule */
+    specdec__vector trees; /* (rules) syntax tree */
+    specdec__vector slots; /* (power of two) hash table of names: 1 + index of a name, 0: free */
 } specdec__gbnf;
 
-/* White space and comments; new lines too, where they mean nothing. */
+/* Skips spaces and comments; also line ends if `lines`. */
 static void specdec__gbnf_space(specdec__source *s, int lines)
 {
     for (;; s->at++) {
@@ -29489,12 +29547,13 @@ static void specdec__gbnf_space(specdec__source *s, int lines)
     }
 }
 
+/* Is a byte a letter of a rule's name? */
 static int specdec__gbnf_letter(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* Enters a name into the table, which doubles when it is half full. Returns its index; new ones get a rule. */
+/* The index of a name; a new name is added, with a rule. The hash table doubles when it is half full. */
 static uint32_t specdec__gbnf_find(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
 {
     const unsigned char *text = g->source.text;
@@ -29528,7 +29587,7 @@ static uint32_t specdec__gbnf_find(specdec__build *b, specdec__gbnf *g, size_t a
     return count;
 }
 
-/* A name. Returns its index. */
+/* Reads a rule's name. Returns the index of the name. */
 static uint32_t specdec__gbnf_name(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -29541,7 +29600,7 @@ static uint32_t specdec__gbnf_name(specdec__build *b, specdec__gbnf *g)
     return specdec__gbnf_find(b, g, from, s->at - from);
 }
 
-/* A character of a string or class, perhaps escaped. */
+/* Reads a character of a string or class, perhaps an escape. */
 static uint32_t specdec__gbnf_character(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrt\"\\[]'/-^", meant[] = "\n\r\t\"\\[]'/-^";
@@ -29561,7 +29620,7 @@ static uint32_t specdec__gbnf_character(specdec__build *b, specdec__source *s)
     return specdec__source_fail(b, s, "this escape is not known");
 }
 
-/* A class, whose [ was read. */
+/* Reads a class of characters, behind its [. */
 static uint32_t specdec__gbnf_class(specdec__build *b, specdec__source *s)
 {
     const int negated = specdec__source_accept(s, '^');
@@ -29586,7 +29645,8 @@ static uint32_t specdec__gbnf_class(specdec__build *b, specdec__source *s)
 
 static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int inside);
 
-/* A string, a class, a rule, or alternatives in brackets; 0, and nothing is read, when none is here. */
+/* Reads a string, a class, a rule's name, or alternatives in parentheses; 0, and reads nothing, when none begins
+   here. */
 static uint32_t specdec__gbnf_item(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -29623,7 +29683,7 @@ static uint32_t specdec__gbnf_item(specdec__build *b, specdec__gbnf *g)
     return 0;
 }
 
-/* How often an item comes, if that is said. */
+/* Reads a quantifier (* + ? {n,m}) of an item. Returns 0 when there is none. */
 static int specdec__gbnf_quantifier(specdec__build *b, specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const int c = specdec__source_peek(s);
@@ -29654,7 +29714,7 @@ static int specdec__gbnf_quantifier(specdec__build *b, specdec__source *s, uint3
     return specdec__source_accept(s, '}') ? 1 : (int)specdec__source_fail(b, s, "} is missing");
 }
 
-/* Items behind each other. */
+/* Reads a concatenation of quantified items. */
 static uint32_t specdec__gbnf_all(specdec__build *b, specdec__gbnf *g, int inside)
 {
     const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
@@ -29671,6 +29731,7 @@ static uint32_t specdec__gbnf_all(specdec__build *b, specdec__gbnf *g, int insid
     return all;
 }
 
+/* Reads alternatives between bars. */
 static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int inside)
 {
     uint32_t any = 0, tree;
@@ -29688,7 +29749,7 @@ static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int insid
     return any ? any : tree;
 }
 
-/* name ::= alternatives */
+/* Reads the definition of a rule: name ::= alternatives */
 static void specdec__gbnf_rule(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -29714,7 +29775,7 @@ static void specdec__gbnf_rule(specdec__build *b, specdec__gbnf *g)
     specdec__gbnf_space(s, 1);
 }
 
-/* Adds the rules that a tree may begin with to a list. Returns whether it may be empty. */
+/* Adds the rules that may stand at the beginning of a tree to a list. Returns whether the tree may be empty. */
 static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -29732,7 +29793,7 @@ static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vec
     }
     for (child = node[SPECDEC__TREE_CHILD]; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
         if (!specdec__tree_nullable(b, child))
-            last = child; /* of these the first: nothing behind it is leftmost */
+            last = child; /* the leftmost child that is not empty */
     child = node[SPECDEC__TREE_CHILD];
     while (child && last && child != last)
         child = b->tree.data[child + SPECDEC__TREE_NEXT];
@@ -29741,7 +29802,7 @@ static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vec
     return !last;
 }
 
-/* Refuses a rule that begins with itself before it reads anything. Depth-first, with a stack of its own. */
+/* Refuses left recursion: a rule that begins with itself. Searches depth-first, with a stack of its own. */
 static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
 {
     specdec__vector list, from, stack, color;
@@ -29785,7 +29846,7 @@ static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
     }
 }
 
-/* Builds a grammar whose first rule is "root". */
+/* Builds the constraint of a GBNF grammar, whose first rule is "root". */
 static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, size_t size)
 {
     specdec__gbnf g;
@@ -29829,11 +29890,11 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* All these DFAs read a string's text between its quotes, each character spelled in one way only, but for control
-   characters, which have \u00XX besides a short form: so two of them can be compared. */
+/* These DFAs read the text of a JSON string between its quotes. Each character is spelled in one way only (control
+   characters also as \u00XX), so that products of two DFAs compare equal texts. */
 
 #define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
-#define SPECDEC__LEAP "([02468][048]|[13579][26])" /* of two digits: divisible by 4 */
+#define SPECDEC__LEAP "([02468][048]|[13579][26])" /* two digits that are divisible by 4 */
 #define SPECDEC__DATE \
     "(\\d{4}-((0[13578]|1[02])-" SPECDEC__DAY "|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))" \
     "|(\\d\\d(0[48]|[2468][048]|[13579][26])|" SPECDEC__LEAP "00)-02-29)"
@@ -29855,8 +29916,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__URI_BYTE "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9a-fA-F]{2})"
 #define SPECDEC__URI_REST "(\\?(" SPECDEC__URI_BYTE "|[?])*)?(#(" SPECDEC__URI_BYTE "|[?])*)?"
 
-/* Formats as regular expressions: RFC 3339 (leap days, no leap seconds), 4291, 3986, 1123, 9562, 6901. Those with NULL
-   are known, but not done; names that are not here are annotations. */
+/* Values of `format` as regular expressions: RFC 3339 (with leap days, without leap seconds), 4291, 3986, 1123, 9562,
+   6901. Schemas with a format whose expression is NULL are refused; names that are not in the table are annotations. */
 static const struct specdec__format {
     const char *name, *expression;
 } specdec__formats[] = {
@@ -29879,7 +29940,7 @@ static const struct specdec__format {
     {"regex", NULL}, {"iri", NULL}, {"iri-reference", NULL}, {"idn-email", NULL}, {"idn-hostname", NULL},
     {"relative-json-pointer", NULL}};
 
-/* The DFA of a tree whose characters are those of a string. */
+/* Builds the DFA of a tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
 static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tree)
 {
     uint32_t start;
@@ -29892,7 +29953,7 @@ static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tr
     return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* Characters that texts of a tree have at least, and at most (UINT32_MAX: no limit). */
+/* The least and most characters of texts that a tree matches; *most UINT32_MAX: no limit. */
 static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -29923,7 +29984,7 @@ static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *le
     *most = top < UINT32_MAX ? (uint32_t)top : UINT32_MAX;
 }
 
-/* A tree of a text that is spelled as it stands. */
+/* A tree that matches one text, byte by byte. */
 static uint32_t specdec__tree_text(specdec__build *b, const unsigned char *text, size_t size)
 {
     const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
@@ -29938,7 +29999,7 @@ static uint32_t specdec__tree_text(specdec__build *b, const unsigned char *text,
     return all;
 }
 
-/* Characters from least to most. */
+/* Builds the DFA of strings of least to most characters. Returns 0 when the build failed. */
 static int specdec__strings_length(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
 {
     const uint32_t one = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
@@ -29946,7 +30007,8 @@ static int specdec__strings_length(specdec__build *b, specdec__dfa *d, uint32_t 
     return specdec__strings_tree(b, d, specdec__tree_add(b, SPECDEC__TREE_REPEAT, one, least, most));
 }
 
-/* *d becomes the product of *d and another one; where there is none yet, the other one, or all but that. */
+/* Intersects *d with another DFA, or with its complement (without). *any is 0 while *d is not set: then *d becomes the
+   other DFA or its complement. */
 static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other, int without)
 {
     specdec__dfa old;
@@ -29964,8 +30026,8 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
            (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* Adds the states that every JSON constraint has: inside a string, a rule for a string, a rule for one character. body:
-   the DFA between quotes; place: its states. Any escape is allowed in these strings. */
+/* Adds the states that every JSON constraint has: inside a string, a rule of any string, a rule of one character. body:
+   receives the DFA between the quotes; place: its states. These strings may have any escape of JSON. */
 static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
@@ -29990,7 +30052,7 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
         return;
     ends[0] = end;
     specdec__emit(b, body, ends, place);
-    /* The first state, and the one behind a character, are the same but for their number: they become one. */
+    /* The first state and the state behind a character differ in their number only: they become one. */
     start = b->failed ? 0 : specdec__dfa_walk(body, 1, (const unsigned char *)"a", 1);
     if (b->failed)
         return;
@@ -30009,7 +30071,7 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
         b->nullable.data[i] = 0;
 }
 
-/* A string of least to most characters, as a rule's first state. */
+/* Builds a string of least to most characters, counted at run time. Returns its first state. */
 static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_rule(b);
@@ -30055,16 +30117,16 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DECIMAL_DIGITS 48
+#define SPECDEC__DECIMAL_DIGITS 48 /* most digits of a number in a schema */
 
-/* A decimal number: digits in front of the point, without leading zeros (none: 0), and behind it, without zeros at the
-   end. */
+/* A decimal number: its digits, `whole` of them in front of the point, without leading zeros, `fraction` of them behind
+   it, without trailing zeros. */
 typedef struct specdec__decimal {
     int negative, whole, fraction;
     char digits[SPECDEC__DECIMAL_DIGITS];
 } specdec__decimal;
 
-/* The value of a number's text. Returns 0 when it has too many digits. */
+/* Reads the decimal number of a JSON text, with its exponent. Returns 0 when it has too many digits. */
 static int specdec__decimal_read(specdec__bytes raw, specdec__decimal *d)
 {
     char digits[2 * SPECDEC__DECIMAL_DIGITS];
@@ -30113,7 +30175,7 @@ static int specdec__decimal_read(specdec__bytes raw, specdec__decimal *d)
     return 1;
 }
 
-/* -1, 0, 1: a is below, equal to or above another one. */
+/* Compares two numbers: -1, 0 or 1 where a is below, equal to or above c. */
 static int specdec__decimal_compare(const specdec__decimal *a, const specdec__decimal *c)
 {
     const int sign = a->negative ? -1 : 1;
@@ -30132,12 +30194,13 @@ static int specdec__decimal_compare(const specdec__decimal *a, const specdec__de
     return order;
 }
 
-/* Expressions are written as text, and then parsed. */
+/* The text of a regular expression that is being written. */
 typedef struct specdec__pattern {
     char text[6000];
     size_t size;
 } specdec__pattern;
 
+/* Appends a text to a regular expression. */
 static void specdec__pattern_add(specdec__pattern *p, const char *text)
 {
     const size_t size = strlen(text);
@@ -30150,6 +30213,7 @@ static void specdec__pattern_add(specdec__pattern *p, const char *text)
     }
 }
 
+/* Appends the set of characters low to high; an empty set when low is above high. */
 static void specdec__pattern_range(specdec__pattern *p, int low, int high)
 {
     char text[6];
@@ -30163,12 +30227,14 @@ static void specdec__pattern_range(specdec__pattern *p, int low, int high)
     specdec__pattern_add(p, low > high ? "[]" : text);
 }
 
+/* Appends `count` copies of a text. */
 static void specdec__pattern_copies(specdec__pattern *p, const char *text, int count)
 {
     while (count-- > 0)
         specdec__pattern_add(p, text);
 }
 
+/* Appends `count` digits as they are. */
 static void specdec__pattern_digits(specdec__pattern *p, const char *digits, int count)
 {
     int i;
@@ -30177,12 +30243,12 @@ static void specdec__pattern_digits(specdec__pattern *p, const char *digits, int
         specdec__pattern_range(p, digits[i], digits[i]);
 }
 
-/* Digits behind the whole part that make the number at least (at most) what `digits` say; strict: above (below). */
+/* Appends the fractions that are at least (at_least) or at most 0.digits; strict: above or below. */
 static void specdec__pattern_fraction(specdec__pattern *p, const char *digits, int count, int at_least, int strict)
 {
     int k;
 
-    specdec__pattern_add(p, "("); /* a point, and so many equal digits, then one that decides */
+    specdec__pattern_add(p, "("); /* a point, equal digits, then one that decides */
     for (k = 0; k < count; k++) {
         specdec__pattern_add(p, k ? "|\\." : "\\.");
         specdec__pattern_digits(p, digits, k);
@@ -30191,12 +30257,12 @@ static void specdec__pattern_fraction(specdec__pattern *p, const char *digits, i
     }
     if (at_least || !strict || count)
         specdec__pattern_add(p, count ? "|" : "");
-    if (at_least) { /* all digits are equal */
+    if (at_least) { /* the same digits, then more of them */
         specdec__pattern_add(p, "\\.");
         specdec__pattern_digits(p, digits, count);
         specdec__pattern_add(p, strict ? "\\d*[1-9]\\d*" : count ? "\\d*" : "\\d+|");
     } else {
-        for (k = 0; k < count; k++) { /* fewer digits */
+        for (k = 0; k < count; k++) { /* a part of the digits */
             if (k)
                 specdec__pattern_add(p, "\\.");
             specdec__pattern_digits(p, digits, k);
@@ -30213,7 +30279,7 @@ static void specdec__pattern_fraction(specdec__pattern *p, const char *digits, i
     specdec__pattern_add(p, ")");
 }
 
-/* Numbers without sign that are at least (at most) d without its sign. */
+/* Appends the magnitudes that are at least (at_least) or at most |d|; strict: above or below. */
 static void specdec__pattern_magnitude(specdec__pattern *p, const specdec__decimal *d, int at_least, int strict)
 {
     const char *whole = d->whole ? d->digits : "0";
@@ -30221,17 +30287,17 @@ static void specdec__pattern_magnitude(specdec__pattern *p, const specdec__decim
     int k;
 
     specdec__pattern_add(p, "(");
-    if (at_least) { /* more digits */
+    if (at_least) { /* more digits in front of the point */
         specdec__pattern_add(p, "[1-9]");
         specdec__pattern_copies(p, "\\d", count);
         specdec__pattern_add(p, "\\d*(\\.\\d+)?|");
     }
-    for (k = 1; !at_least && k < count; k++) { /* fewer: one digit may be 0 */
+    for (k = 1; !at_least && k < count; k++) { /* fewer digits in front of the point; a single one may be 0 */
         specdec__pattern_add(p, k > 1 ? "[1-9]" : "\\d");
         specdec__pattern_copies(p, "\\d", k - 1);
         specdec__pattern_add(p, "(\\.\\d+)?|");
     }
-    for (k = 0; k < count; k++) { /* as many: so many are equal, then one decides */
+    for (k = 0; k < count; k++) { /* as many digits in front of the point: equal ones, then one that decides */
         specdec__pattern_digits(p, whole, k);
         specdec__pattern_range(p, at_least ? whole[k] + 1 : k || count == 1 ? '0' : '1', at_least ? '9' : whole[k] - 1);
         specdec__pattern_copies(p, "\\d", count - k - 1);
@@ -30242,7 +30308,7 @@ static void specdec__pattern_magnitude(specdec__pattern *p, const specdec__decim
     specdec__pattern_add(p, ")");
 }
 
-/* The DFA of an expression. */
+/* Builds the DFA of a regular expression over bytes. Returns 0 when the build failed. */
 static int specdec__numbers_parse(specdec__build *b, specdec__dfa *d, const char *text, size_t size)
 {
     specdec__source s;
@@ -30260,7 +30326,7 @@ static int specdec__numbers_parse(specdec__build *b, specdec__dfa *d, const char
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
-/* Numbers without exponent that are at least (at most) d; strict: above (below). */
+/* Builds the DFA of numbers, without exponent, that are at least (at_least) or at most d; strict: above or below. */
 static SPECDEC__NOINLINE int specdec__numbers_limit(specdec__build *b, specdec__dfa *out, const specdec__decimal *d,
                                                     int at_least, int strict)
 {
@@ -30286,10 +30352,11 @@ static SPECDEC__NOINLINE int specdec__numbers_limit(specdec__build *b, specdec__
     return specdec__numbers_parse(b, out, p->text, p->size);
 }
 
-#define SPECDEC__MULTIPLE_MOST 2000
+#define SPECDEC__MULTIPLE_MOST 2000 /* most unit * (places + 1) of multipleOf: its DFA has as many states */
 
-/* Multiples of unit * 10^-places, without exponent. States: 1 begin, 2 behind the sign, 3 a whole 0; from 4 on the
-   remainder of the whole part; then, for each number of digits behind the point, the remainder of all; then zeros. */
+/* Builds the DFA of multiples of unit * 10^-places, without exponent. States: 1 start; 2 behind the sign; 3 behind a
+   whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to `places` digits behind the
+   point, the remainder of all digits; last: zeros behind `places` digits of a multiple. */
 static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
 {
     const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
@@ -30333,7 +30400,7 @@ static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_
             d->label.data[points + unit * k + i] = !value;
         }
     }
-    SPECDEC__NEXT(points + unit * places, '0') = rest; /* more zeros; all digits are there, and the remainder is 0 */
+    SPECDEC__NEXT(points + unit * places, '0') = rest; /* further zeros change nothing */
     SPECDEC__NEXT(rest, '0') = rest;
     d->label.data[rest] = 1;
 #undef SPECDEC__NEXT
@@ -30348,9 +30415,10 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A value is described by a conjunction of terms: schemas, each as it stands or negated (node << 1 | negated). To build
-   it, terms are taken apart into facts, one keyword each. What offers alternatives (anyOf, oneOf, not, if ...) is put
-   off, then each alternative is tried in turn: a shape is the facts of one way through all of them. */
+/* A value is described by a conjunction of terms; a term is a schema, as it stands or negated (node << 1 | negated). To
+   build the rule of a conjunction, its terms are taken apart into facts, one keyword each. Keywords with alternatives
+   (anyOf, oneOf, not, if ...) become branches. A shape is the set of facts that one choice of an option in every branch
+   gives; all combinations are tried in turn. */
 
 #define SPECDEC__TYPE_NULL 1u
 #define SPECDEC__TYPE_FALSE 2u
@@ -30363,24 +30431,24 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TYPE_ALL 255u
 #define SPECDEC__TYPE_NUMBER (SPECDEC__TYPE_INTEGER | SPECDEC__TYPE_FRACTION)
 
-/* What a keyword is: facts of a shape, branches, and the rest. */
+/* Kinds of keywords: facts of a shape, branches, and notes, which say nothing about values. */
 enum {
     SPECDEC__KEY_NOTE, SPECDEC__KEY_TYPE, SPECDEC__KEY_ENUM, SPECDEC__KEY_CONST, SPECDEC__KEY_MINIMUM,
     SPECDEC__KEY_MAXIMUM, SPECDEC__KEY_ABOVE, SPECDEC__KEY_BELOW, SPECDEC__KEY_MULTIPLE, SPECDEC__KEY_MIN_LENGTH,
     SPECDEC__KEY_MAX_LENGTH, SPECDEC__KEY_PATTERN, SPECDEC__KEY_FORMAT, SPECDEC__KEY_ITEMS, SPECDEC__KEY_BESIDE,
     SPECDEC__KEY_MIN_ITEMS, SPECDEC__KEY_MAX_ITEMS, SPECDEC__KEY_UNIQUE, SPECDEC__KEY_PROPERTIES,
-    SPECDEC__KEY_MEMBERS, /* patternProperties and additionalProperties, which belong to properties */
+    SPECDEC__KEY_MEMBERS, /* patternProperties and additionalProperties, handled together with properties */
     SPECDEC__KEY_REQUIRED, SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__KEY_NAMES,
     SPECDEC__KEY_REF, SPECDEC__KEY_ALL, SPECDEC__KEY_ANY, SPECDEC__KEY_ONE, SPECDEC__KEY_NOT, SPECDEC__KEY_IF,
-    SPECDEC__KEY_BRANCH, /* then and else, which belong to if */
+    SPECDEC__KEY_BRANCH, /* then and else, handled together with if */
     SPECDEC__KEY_DEPENDENT, SPECDEC__KEY_NEVER,
-    /* facts that no keyword has */
-    SPECDEC__FACT_ABSENT,   /* the name at this node is no member's */
-    SPECDEC__FACT_MEMBER,   /* the member with this name obeys a term */
-    SPECDEC__FACT_PRESENT   /* the name at this node is a member's */
+    /* kinds of facts without a keyword of their own */
+    SPECDEC__FACT_ABSENT,   /* an object has no member whose name is at this node */
+    SPECDEC__FACT_MEMBER,   /* the member whose name is at this node obeys a term */
+    SPECDEC__FACT_PRESENT   /* an object has a member whose name is at this node */
 };
 
-/* Keywords, with the types that they say anything of; NEVER: refused. */
+/* Keywords, with the types of values that they restrict. Schemas with a keyword of kind NEVER are refused. */
 static const struct specdec__keyword {
     const char *name;
     unsigned char kind, types;
@@ -30418,62 +30486,66 @@ static const struct specdec__keyword {
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
-/* How the values of a conjunction are written. */
+/* Styles: how the values of a conjunction are written. */
 enum {
     SPECDEC__STYLE_JSON,
-    SPECDEC__STYLE_ARGUMENTS, /* an object, as the arguments of a call are written, without its brackets */
-    SPECDEC__STYLE_TEXT,      /* a string as it is, and the mark behind values */
-    SPECDEC__STYLE_REST,      /* JSON that is no string */
-    SPECDEC__STYLE_LITERAL    /* JSON with Python's words, or with strings between marks and names without quotes */
+    SPECDEC__STYLE_ARGUMENTS, /* an object as the arguments of a call, without brackets around it */
+    SPECDEC__STYLE_TEXT,      /* a raw string, and the mark behind it */
+    SPECDEC__STYLE_REST,      /* JSON, but no string */
+    SPECDEC__STYLE_LITERAL    /* JSON with Python's True, False, None; or strings between marks and names without
+                                 quotes */
 };
 
-/* Words of a conjunction: its first term, how many there are, its rule, its style, the name of the tool whose arguments
-   it describes. */
+/* Words of a conjunction: index of its first term, number of terms, rule, style, node of the name of the tool whose
+   arguments it describes. */
 enum {
     SPECDEC__CONJUNCTION_FIRST, SPECDEC__CONJUNCTION_COUNT, SPECDEC__CONJUNCTION_RULE, SPECDEC__CONJUNCTION_STYLE,
     SPECDEC__CONJUNCTION_TOOL, SPECDEC__CONJUNCTION_WORDS
 };
 
+/* Most branches within each other; most shapes of a conjunction; most patternProperties of an object. */
 enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
 
-/* A keyword of a schema (kind): the node of its value, the schema that has it, and 1 if it is negated. A branch has a
-   term in place of the last. */
+/* A keyword of a schema: its kind, the node of its value, the schema that has it (owner), more: 1 if it is negated. For
+   FACT_MEMBER and branches, `more` is a term. */
 typedef struct specdec__fact {
     uint32_t kind, node, owner, more;
 } specdec__fact;
 
+/* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
 typedef struct specdec__schema {
     specdec__build *b;
     specdec__json j;
-    int old;                 /* drafts up to 7: what stands beside $ref says nothing */
+    int old;                 /* JSON Schema up to draft 7: keywords beside $ref are ignored */
     int free_space;
-    uint32_t bad_node;       /* where an error is */
+    uint32_t bad_node;       /* JSON node of the error */
     const char *bad_key;
-    specdec__vector terms;   /* of all conjunctions */
+    specdec__vector terms;   /* terms of all conjunctions, one after the other */
     specdec__vector conjunctions; /* (SPECDEC__CONJUNCTION_WORDS) */
-    specdec__vector facts, branches; /* (4) of the shape that is being made */
-    specdec__vector pending, seen;   /* terms */
+    specdec__vector facts, branches; /* (4) of the current shape, as specdec__fact */
+    specdec__vector pending, seen;   /* terms of the current shape: to be taken apart; taken apart */
     uint32_t types, branch_at, depth, shapes, keywords_seen;
-    /* what the rule that is being built may be: */
-    uint32_t simple;         /* SPECDEC__TYPE_... of types without facts that were seen */
-    specdec__vector literals; /* nodes of listed values */
-    specdec__vector ways;     /* rules to choose from */
+    /* the rule that is being built: */
+    uint32_t simple;         /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
+    specdec__vector literals; /* nodes of listed values (enum, const) */
+    specdec__vector ways;     /* first states of its alternatives */
     uint32_t number_rule, integer_rule;
-    specdec__dfa body;       /* all strings, */
-    uint32_t *body_place;    /* and their states */
-    uint32_t space;          /* a tree: white space between tokens */
-    uint32_t end;            /* a final state */
-    specdec__vector roots;   /* nodes of schemas that stand for themselves: references in them begin there */
-    specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
-    /* calls of tools that are not JSON: */
-    const specdec__calls *calls; /* how they are written */
-    uint32_t style, within, tool; /* of the conjunction that is being built; style of those that it names; its tool */
-    uint32_t text_rule;      /* any string as it is, with its marks; 0: not built yet */
-    int doubtful, empty;     /* a value may be a string or not; there may be no arguments */
-    specdec__vector kinds;   /* (SPECDEC__KIND_WORDS + 1) of arguments, with the rules of their strings */
+    specdec__dfa body;       /* DFA of any JSON string, */
+    uint32_t *body_place;    /* and its states */
+    uint32_t space;          /* tree of the white space between tokens of JSON */
+    uint32_t end;            /* a state in which a rule can only end */
+    specdec__vector roots;   /* nodes of schemas that are documents of their own: references in them begin there */
+    specdec__vector values;  /* (2 * rules) states in front of a value of each rule: behind the colon, in front of the
+                                colon */
+    /* tool calls in forms other than JSON: */
+    const specdec__calls *calls; /* the form of calls */
+    uint32_t style, within, tool; /* style of the current conjunction; of those it refers to; its tool */
+    uint32_t text_rule;      /* rule of any raw string with its marks; 0: not built yet */
+    int doubtful, empty;     /* a string could be read as another value; no arguments are allowed */
+    specdec__vector kinds;   /* (SPECDEC__KIND_WORDS + 1) kinds of arguments, each with the rule of its strings */
 } specdec__schema;
 
-/* Refuses a keyword. */
+/* Refuses a schema because of a keyword. Returns 0. */
 static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
     if (!s->b->failed) {
@@ -30483,18 +30555,20 @@ static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *
     return specdec__build_fail(s->b, code, why);
 }
 
+/* A JSON node of the schema's text. */
 static const specdec__json_node *specdec__schema_node(const specdec__schema *s, uint32_t node)
 {
     return &s->j.nodes[node];
 }
 
+/* The value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, const char *name)
 {
     return (uint32_t)specdec__json_member(&s->j, object, name);
 }
 
-/* The next name of an object, and of an array the next item, behind one of them; *at is 0 before the first. Returns 0
-   behind the last. */
+/* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
+   last. */
 static uint32_t specdec__schema_each(const specdec__schema *s, uint32_t parent, uint32_t *at)
 {
     const specdec__json_node *node = specdec__schema_node(s, parent);
@@ -30506,7 +30580,7 @@ static uint32_t specdec__schema_each(const specdec__schema *s, uint32_t parent, 
     return *at < node->next ? *at : 0;
 }
 
-/* Are two values equal, as JSON schema has it? Numbers by value, objects whatever the order is. */
+/* Are two JSON values equal by the rules of JSON Schema? Numbers are compared by value, objects in any order. */
 static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const specdec__json_node *x = specdec__schema_node(s, a), *y = specdec__schema_node(s, c);
@@ -30556,7 +30630,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     return 1;
 }
 
-/* The member of an object whose name is that at a node; 0: none. */
+/* The value of an object's member whose name equals the string at node `name`; 0: there is no such member. */
 static uint32_t specdec__schema_named(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
@@ -30569,7 +30643,7 @@ static uint32_t specdec__schema_named(specdec__schema *s, uint32_t object, uint3
     return found;
 }
 
-/* A count that is not negative; 0 and *ok = 0: it is none. What is too large is UINT32_MAX - 1. */
+/* The count in a fact, such as maxItems, at most UINT32_MAX - 1. A fact without a count that is not negative fails. */
 static uint32_t specdec__schema_count(specdec__schema *s, const specdec__fact *fact)
 {
     int64_t value;
@@ -30581,7 +30655,7 @@ static uint32_t specdec__schema_count(specdec__schema *s, const specdec__fact *f
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
 }
 
-/* The type of a value, a bit. */
+/* The SPECDEC__TYPE_... bit of a value. */
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
@@ -30594,7 +30668,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
-/* The types that a name stands for, or a list of names. */
+/* The SPECDEC__TYPE_... bits of a type's name or of a list of such names. */
 static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
@@ -30617,7 +30691,7 @@ static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
 
 /* ---- References. */
 
-/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. Returns 0 when it leads nowhere. */
+/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. *found: 0 when it leads nowhere. */
 static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
                                         int *found)
 {
@@ -30669,7 +30743,7 @@ static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const
     return node;
 }
 
-/* The identifier of a schema; 0: it has none of its own. */
+/* The node of a schema's $id (or id); 0: it has none. */
 static uint32_t specdec__schema_id(const specdec__schema *s, uint32_t node)
 {
     uint32_t id = specdec__schema_get(s, node, "$id");
@@ -30679,7 +30753,7 @@ static uint32_t specdec__schema_id(const specdec__schema *s, uint32_t node)
     return id && specdec__schema_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
 }
 
-/* The schema whose identifier ends as a reference without fragment does (its last part), or is "#name" of an anchor. */
+/* The schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
 static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
 {
     uint32_t node, best = UINT32_MAX;
@@ -30719,7 +30793,7 @@ static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *t
     return best;
 }
 
-/* Does a schema stand for itself, though it is a part of the text? */
+/* Is a schema a document of its own within the text, such as the parameters of a tool? */
 static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
 {
     uint32_t i;
@@ -30730,8 +30804,8 @@ static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
     return 0;
 }
 
-/* The innermost schema around a node that has an identifier, or stands for itself, which fragments begin at; 0: the
-   whole text. */
+/* The innermost schema around a node that has an $id or is a document of its own, where fragments begin; 0: the whole
+   text. */
 static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
@@ -30745,12 +30819,12 @@ static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
                 base = at;
         } else if (specdec__schema_node(s, at)->next <= node &&
                    specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
-            at = specdec__schema_node(s, at)->next - 1; /* what does not hold the node is passed over */
+            at = specdec__schema_node(s, at)->next - 1; /* passes over values that do not contain the node */
         }
     return base;
 }
 
-/* The schema that a reference names. */
+/* The schema that a $ref names. */
 static uint32_t specdec__schema_target(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
     const specdec__bytes raw = specdec__json_raw(&s->j, ref);
@@ -30785,6 +30859,7 @@ static uint32_t specdec__schema_target(specdec__schema *s, uint32_t owner, uint3
 
 /* ---- Facts, branches and terms of a shape. */
 
+/* Appends a fact or branch to a vector. */
 static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node, uint32_t owner,
                                  uint32_t more)
 {
@@ -30798,11 +30873,13 @@ static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_
     v->data[at + 3] = more;
 }
 
+/* Adds a fact to the current shape. */
 static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
 {
     specdec__schema_push(s, &s->facts, kind, node, owner, more);
 }
 
+/* Fact or branch i of a vector. */
 static specdec__fact specdec__schema_at(const specdec__vector *v, uint32_t i)
 {
     specdec__fact fact;
@@ -30814,12 +30891,13 @@ static specdec__fact specdec__schema_at(const specdec__vector *v, uint32_t i)
     return fact;
 }
 
+/* Adds a schema, or its negation, to the terms that are to be taken apart. */
 static void specdec__schema_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
     specdec__vector_push(s->b, &s->pending, node << 1 | negated);
 }
 
-/* The keyword of a name; NULL: it is none, so it is a note. */
+/* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_keyword(const specdec__schema *s, uint32_t name)
 {
     const specdec__bytes raw = specdec__json_raw(&s->j, name);
@@ -30835,7 +30913,7 @@ static const struct specdec__keyword *specdec__schema_keyword(const specdec__sch
     return NULL;
 }
 
-/* Does a schema, seen alone, say nothing? */
+/* Does a schema by itself allow every value? */
 static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
 {
     uint32_t at = 0;
@@ -30853,7 +30931,7 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
     return 1;
 }
 
-/* Takes a keyword of a schema that is to hold. */
+/* Takes apart a keyword of a schema that must hold: into a fact, a branch, a term, or types. */
 static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t name, const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
@@ -30891,7 +30969,7 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
         specdec__schema_add_fact(s, key->kind, node, owner, 0);
         break;
-    case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* once for a schema */
+    case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* one fact for all three keywords of a schema */
         if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         if (!(s->keywords_seen & 1))
@@ -30907,7 +30985,7 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
     }
 }
 
-/* Takes a term apart. A negated schema with one keyword is as good as that keyword negated: all are branches. */
+/* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
 static void specdec__schema_open(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_node(s, node)->kind;
@@ -30944,9 +31022,10 @@ static void specdec__schema_open(specdec__schema *s, uint32_t term)
     }
 }
 
-/* ---- Branches. Option i of each: what it needs is pushed. Returns 0 behind the last one; an option that cannot be is
-   one with s->types = 0. */
+/* ---- Branches. A function applies option i of a branch: it adds the terms and facts that the option needs, and
+   returns 1; it returns 0 when there are fewer options. An option that no value can meet sets s->types = 0. */
 
+/* Option i: schema i of an array, as it stands or negated (anyOf; not allOf). */
 static int specdec__option_of_array(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
 {
     uint32_t at = 0;
@@ -30961,7 +31040,7 @@ static int specdec__option_of_array(specdec__schema *s, uint32_t array, uint32_t
 
 static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
 
-/* Alternative i, and none of the others: those that could never hold beside it are not mentioned. */
+/* Option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with it. */
 static int specdec__option_one(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     uint32_t at = 0, mine = 0, k = 0;
@@ -30978,6 +31057,8 @@ static int specdec__option_one(specdec__schema *s, const specdec__fact *branch, 
     return 1;
 }
 
+/* Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and `else` holds. negated: `then` or
+   `else` is negated. */
 static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
     const uint32_t then = specdec__schema_get(s, branch->owner, i ? "else" : "then");
@@ -30992,13 +31073,14 @@ static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, u
     return 1;
 }
 
-/* If a member is there, so are others, or a schema holds. negated: the opposite. */
+/* A member requires other members or a schema. Option 0: it is absent; 1: its requirements hold. negated: the member is
+   present, and a requirement does not hold. */
 static int specdec__option_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
     const uint32_t value = branch->node + 1, array = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY;
     uint32_t at = 0;
 
-    if (negated) { /* one option for each name that is missing */
+    if (negated) { /* option i: required name i is absent */
         s->types &= SPECDEC__TYPE_OBJECT;
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
@@ -31016,7 +31098,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
-    s->types &= SPECDEC__TYPE_OBJECT; /* others are of the first option */
+    s->types &= SPECDEC__TYPE_OBJECT; /* other types are in option 0 */
     specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
         while (specdec__schema_each(s, value, &at))
@@ -31028,7 +31110,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     return i == 1;
 }
 
-/* Not one of several: none, or two of them. */
+/* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
 static int specdec__option_not_one(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_node(s, array)->count;
@@ -31049,7 +31131,7 @@ static int specdec__option_not_one(specdec__schema *s, uint32_t array, uint32_t 
     return 1;
 }
 
-/* The opposite of a keyword, option i of it. */
+/* Option i of a negated keyword. */
 static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
                                        const struct specdec__keyword *key, uint32_t i)
 {
@@ -31075,7 +31157,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
     case SPECDEC__KEY_ONE: return specdec__option_not_one(s, node, i);
     case SPECDEC__KEY_IF: return specdec__option_if(s, &branch, i, 1);
     case SPECDEC__KEY_DEPENDENT:
-        while (specdec__schema_each(s, node, &at)) { /* options of its members behind each other */
+        while (specdec__schema_each(s, node, &at)) { /* the options of its members, one after the other */
             const uint32_t value = at + 1;
             const uint32_t options = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY
                                          ? specdec__schema_node(s, value)->count : 1;
@@ -31135,7 +31217,8 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
     }
 }
 
-/* A schema does not hold: one of its keywords does not. Options of the keywords behind each other. */
+/* Option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
+   other. */
 static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
@@ -31148,7 +31231,7 @@ static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
         if (!key || key->kind == SPECDEC__KEY_NOTE || key->kind == SPECDEC__KEY_BRANCH ||
             (s->old && key->kind != SPECDEC__KEY_REF && specdec__schema_get(s, owner, "$ref")))
             continue;
-        /* How many options a keyword has is found by trying: few have more than two. */
+        /* The number of a keyword's options is found by trying: few keywords have more than two. */
         for (option = 0; !s->b->failed; option++) {
             s->facts.count = facts;
             s->pending.count = pending;
@@ -31165,6 +31248,7 @@ static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
     return 0;
 }
 
+/* Applies option i of a branch. Returns 0 when the branch has fewer options. */
 static int specdec__schema_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     switch (branch->kind) {
@@ -31176,9 +31260,9 @@ static int specdec__schema_option(specdec__schema *s, const specdec__fact *branc
     }
 }
 
-/* ---- Which schemas exclude each other, as far as that is seen at once. */
+/* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
-/* The types that a schema allows, at most. */
+/* The SPECDEC__TYPE_... bits that a schema allows at most. */
 static uint32_t specdec__schema_type_mask(specdec__schema *s, uint32_t node, int depth)
 {
     const uint32_t kind = specdec__schema_node(s, node)->kind;
@@ -31200,7 +31284,7 @@ static uint32_t specdec__schema_type_mask(specdec__schema *s, uint32_t node, int
     return types;
 }
 
-/* A schema behind its references, when these are all that it has. */
+/* The schema at the end of a chain of $ref, where a schema has no other keyword. */
 static uint32_t specdec__schema_behind(specdec__schema *s, uint32_t node)
 {
     int i;
@@ -31216,7 +31300,7 @@ static uint32_t specdec__schema_behind(specdec__schema *s, uint32_t node)
     return node;
 }
 
-/* Is a value one of those that a schema lists? 1: it lists none. */
+/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither. */
 static int specdec__schema_lists(specdec__schema *s, uint32_t node, uint32_t value)
 {
     const uint32_t single = specdec__schema_get(s, node, "const"), list = specdec__schema_get(s, node, "enum");
@@ -31246,7 +31330,7 @@ static int specdec__schema_requires(specdec__schema *s, uint32_t node, uint32_t 
     return 0;
 }
 
-/* Does one of two schemas require a member that the other one does not have? */
+/* Does schema a or c require a member that the other one does not allow? */
 static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const uint32_t other = specdec__schema_get(s, c, "additionalProperties");
@@ -31263,7 +31347,7 @@ static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
     return 0;
 }
 
-/* Can no value obey both? 0: it is not seen. */
+/* Is it certain that no value obeys both schemas? 0: unknown. */
 static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
 {
     const uint32_t types = specdec__schema_type_mask(s, a, 0) & specdec__schema_type_mask(s, c, 0);
@@ -31305,25 +31389,26 @@ static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, 
 
 /* ---- Conjunctions. */
 
-/* The words of a conjunction. */
+/* The words of conjunction i. */
 static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
 {
     return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
 }
 
+/* The number of conjunctions. */
 static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
 {
     return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* The rule of a conjunction of terms, in the style s->within, which is built later when it is new. terms are sorted
-   here. */
+/* The rule of a conjunction of terms in the style s->within. A new conjunction is noted and built later. Sorts the
+   terms in place. */
 static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
     const uint32_t tool = s->within == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
     uint32_t i, j, k, rule, first;
 
-    for (i = j = 0; i < count; i++) { /* sorted, each once, without those that say nothing */
+    for (i = j = 0; i < count; i++) { /* sorts terms; drops duplicates and schemas that allow every value */
         const uint32_t one = term[i];
 
         if (!(one & 1) && specdec__schema_is_true(s, one >> 1))
@@ -31365,14 +31450,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A way to write the value of the rule that is being built: the state where it begins. */
+/* Adds an alternative to the rule that is being built: its first state. */
 static void specdec__schema_way(specdec__schema *s, uint32_t state)
 {
     if (state && !s->b->failed)
         specdec__vector_push(s->b, &s->ways, state);
 }
 
-/* A state that a byte leads on from. */
+/* A state with one edge: the byte leads to `target`. */
 static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
@@ -31384,8 +31469,8 @@ static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t
     return state;
 }
 
-/* A state in which white space may stand, if it may; behind it a byte leads on (byte < 0: a rule is called, whose end
-   is the end of this one). */
+/* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
+   by a tail call of rule `target`. */
 static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
@@ -31409,7 +31494,7 @@ static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t ta
     return state;
 }
 
-/* States in front of a rule's value: behind the colon, or (colon) in front of it. */
+/* The state in front of a value of a rule; colon: the state in front of the colon before such a value. */
 static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
@@ -31429,7 +31514,7 @@ static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int col
 
 /* ---- Strings. */
 
-/* A string's text as it is written between quotes, or without any. */
+/* The text of a JSON string as it is written: with JSON's escapes, or without any in styles with raw strings. */
 static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -31461,7 +31546,7 @@ static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node,
     return out;
 }
 
-/* The tree of a pattern or format; 0, and nothing failed: the format's name is an annotation. */
+/* The tree of a pattern or format. 0 without an error: the format's name is an annotation. */
 static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fact *fact, int format)
 {
     specdec__source source;
@@ -31503,7 +31588,7 @@ static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fa
     return tree;
 }
 
-/* The DFA of some listed strings. */
+/* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
 static int specdec__schema_listed(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
     specdec__build *b = s->b;
@@ -31530,8 +31615,8 @@ static int specdec__schema_listed(specdec__schema *s, specdec__dfa *d, uint32_t 
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
-/* What a fact about a string says: a product with *d. least, most: lengths, which are not in it. Returns 0 when no
-   string obeys it. */
+/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length: least, most, and the
+   least and most that patterns already imply. Returns 0 when no string obeys the fact. */
 static int specdec__schema_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
                                        uint32_t *length)
 {
@@ -31564,7 +31649,7 @@ static int specdec__schema_string_fact(specdec__schema *s, const specdec__fact *
     }
 }
 
-/* The product with a length, unless that is known to hold. */
+/* Intersects *d with the strings of the collected lengths, unless patterns already imply these lengths. */
 static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any, const uint32_t *length, uint32_t owner)
 {
     specdec__dfa one;
@@ -31578,16 +31663,16 @@ static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any,
         }
 }
 
-/* ---- Strings as they are, between the marks of calls. */
+/* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
-/* The marks before and behind a string. */
+/* The mark in front of a raw string, in the current style. */
 static const char *specdec__raw_open(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
 
-/* Adds states to an NFA that accept the same as a DFA, and then continue with `next`. The DFA has no calls, and an end
-   can be reached from all of its states. */
+/* Adds states to the NFA that accept the texts of a DFA, followed by the state `next`. The DFA has no calls, and an
+   accepting state can be reached from all of its states. */
 static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
 {
     const uint32_t first = b->nfa.count;
@@ -31609,7 +31694,7 @@ static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint3
                 all = specdec__nfa_either(b, all, specdec__nfa_add(b, SPECDEC__NFA_BYTE | low << 8 | high << 16,
                                                                    first + 3 * target, 0));
         }
-        if (all == UINT32_MAX) /* nothing leads on */
+        if (all == UINT32_MAX) /* no class leads on */
             all = specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1u << 8, 0, 0);
         if (!b->failed)
             b->nfa.data[first + 3 * state + 1] = b->nfa.data[first + 3 * state + 2] = all;
@@ -31617,6 +31702,7 @@ static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint3
     return first + 3;
 }
 
+/* Adds states to the NFA that read a text, followed by the state `next`. Returns the first one. */
 static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t next)
 {
     size_t i;
@@ -31629,7 +31715,7 @@ static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t 
     return next;
 }
 
-/* Removes from the DFA *d the texts that an expression over characters accepts. Returns 0 when none is left. */
+/* Removes the texts that a regular expression matches from *d. Returns 0 when no text is left. */
 static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
@@ -31641,14 +31727,14 @@ static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
-/* Texts that whoever reads the answer would take for another value than a string, if it may be one: see
-   specdec__answer_put. */
+/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_put). */
 static const char specdec__raw_doubtful[] =
     SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
     "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
 
-/* *d, the texts of strings, becomes what is written for them: with their marks, of which the last one is first found
-   where it stands. Values between line ends lose one at either side; without these they have none. */
+/* Puts the marks around the texts of *d. Texts that contain the closing mark are removed, as a reader would stop there.
+   Where the form puts a value between line ends, the reader strips one on either side: texts that begin or end with a
+   line end must be written so. */
 static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->b;
@@ -31683,7 +31769,7 @@ static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
            specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
 }
 
-/* Strings of *d, if any, and of these lengths. */
+/* Adds the raw strings of *d, if *any, and of the collected lengths to the current rule. */
 static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length, uint32_t owner)
 {
     if (!any)
@@ -31702,7 +31788,7 @@ static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, c
         specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
 }
 
-/* The rule of any string. */
+/* The rule of any raw string with its marks. */
 static uint32_t specdec__raw_any(specdec__schema *s)
 {
     specdec__dfa d;
@@ -31716,7 +31802,7 @@ static uint32_t specdec__raw_any(specdec__schema *s)
     return s->text_rule = s->b->failed ? 0 : rule;
 }
 
-/* Strings that obey all facts. */
+/* Adds the strings that obey all facts to the current rule. */
 static void specdec__schema_strings(specdec__schema *s)
 {
     uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, i, place, owner = 0;
@@ -31755,7 +31841,7 @@ static void specdec__schema_strings(specdec__schema *s)
 
 /* ---- Numbers. */
 
-/* The product with numbers that are on one side of a number. */
+/* Intersects *d with the numbers at least (at_least) or at most a limit; strict: above or below the limit. */
 static void specdec__schema_side(specdec__schema *s, specdec__dfa *d, uint32_t node, int at_least, int strict)
 {
     specdec__dfa side, old = *d;
@@ -31770,7 +31856,7 @@ static void specdec__schema_side(specdec__schema *s, specdec__dfa *d, uint32_t n
     }
 }
 
-/* The product with numbers that are not a listed one. */
+/* Removes a listed number from *d. */
 static void specdec__schema_beside(specdec__schema *s, specdec__dfa *d, uint32_t node)
 {
     specdec__dfa above = *d, below = *d;
@@ -31783,6 +31869,7 @@ static void specdec__schema_beside(specdec__schema *s, specdec__dfa *d, uint32_t
         specdec__dfa_product(s->b, d, &above, &below, SPECDEC__DFA_EITHER);
 }
 
+/* Intersects *d with the multiples of a number, or removes them if the fact is negated. */
 static void specdec__schema_multiple(specdec__schema *s, specdec__dfa *d, const specdec__fact *fact)
 {
     specdec__dfa all, old = *d;
@@ -31806,7 +31893,7 @@ static void specdec__schema_multiple(specdec__schema *s, specdec__dfa *d, const 
         specdec__dfa_product(s->b, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
 }
 
-/* Is a limit strict by a draft-04 keyword beside it? */
+/* Is a minimum or maximum strict by the boolean exclusiveMinimum or exclusiveMaximum of JSON Schema draft 4? */
 static int specdec__schema_strict(const specdec__schema *s, const specdec__fact *fact)
 {
     const uint32_t flag = specdec__schema_get(s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum"
@@ -31815,7 +31902,7 @@ static int specdec__schema_strict(const specdec__schema *s, const specdec__fact 
     return flag && specdec__schema_node(s, flag)->kind == SPECDEC__JSON_TRUE;
 }
 
-/* What a fact says of numbers; d: those that obey the ones before. Returns whether it says anything. */
+/* Intersects *d (NULL: does nothing) with the numbers that obey a fact. Returns whether the fact restricts numbers. */
 static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d)
 {
     const uint32_t kind = specdec__schema_node(s, fact->node)->kind;
@@ -31832,7 +31919,7 @@ static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *
         if (d)
             specdec__schema_multiple(s, d, fact);
         return 1;
-    case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* negated ones */
+    case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* these facts are negated here */
         if (d && fact->kind == SPECDEC__KEY_CONST)
             specdec__schema_beside(s, d, fact->node);
         while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_each(s, fact->node, &at) && !s->b->failed)
@@ -31840,7 +31927,7 @@ static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *
         return 1;
     default: return 0;
     }
-    if (flag) /* draft 4: it belongs to minimum */
+    if (flag) /* the boolean of JSON Schema draft 4, handled with minimum */
         return 0;
     if (d) {
         const int lower = fact->kind == SPECDEC__KEY_MINIMUM || fact->kind == SPECDEC__KEY_ABOVE;
@@ -31851,7 +31938,7 @@ static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *
     return 1;
 }
 
-/* The rule of an expression over bytes. */
+/* Builds the rule of a regular expression over bytes. */
 static uint32_t specdec__schema_simple_rule(specdec__schema *s, const char *text)
 {
     const uint32_t rule = specdec__build_rule(s->b);
@@ -31862,7 +31949,7 @@ static uint32_t specdec__schema_simple_rule(specdec__schema *s, const char *text
     return s->b->failed ? 0 : rule;
 }
 
-/* Numbers that obey all facts. */
+/* Adds the numbers that obey all facts to the current rule. */
 static void specdec__schema_numbers(specdec__schema *s)
 {
     const uint32_t types = s->types & SPECDEC__TYPE_NUMBER;
@@ -31891,7 +31978,7 @@ static void specdec__schema_numbers(specdec__schema *s)
 
 /* ---- Arrays. */
 
-/* The schemas of an array's first items, and of those behind them, by the keywords of one schema; 0: there are none. */
+/* The schemas of an array's first items (a list) and of further items, by the keywords of one schema; 0: none. */
 static void specdec__schema_items(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
 {
     const uint32_t items = specdec__schema_get(s, owner, "items");
@@ -31906,7 +31993,7 @@ static void specdec__schema_items(const specdec__schema *s, uint32_t owner, uint
         *first = 0;
 }
 
-/* The rule of item i, by all facts. */
+/* The rule of item i: the conjunction of the schemas that all facts have for it. */
 static uint32_t specdec__schema_item(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
@@ -31929,6 +32016,7 @@ static uint32_t specdec__schema_item(specdec__schema *s, uint32_t i)
     return s->b->failed ? 0 : specdec__schema_rule(s, term, count);
 }
 
+/* Adds the arrays that obey all facts to the current rule. */
 static void specdec__schema_arrays(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -31983,7 +32071,7 @@ static void specdec__schema_arrays(specdec__schema *s)
 
 /* ---- Listed values. */
 
-/* Does a listed value obey the other facts of its shape? */
+/* Does a listed value (enum, const) obey the other facts of its shape? */
 static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
 {
     static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
@@ -32045,19 +32133,20 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
     return !s->b->failed;
 }
 
-/* White space, where it may stand. */
+/* Appends white space to the concatenation `all`, if it is free. */
 static void specdec__literal_space(specdec__schema *s, uint32_t all)
 {
     if (s->free_space)
         specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
 }
 
+/* Appends a byte to the concatenation `all`. */
 static void specdec__literal_byte(specdec__schema *s, uint32_t all, unsigned byte)
 {
     specdec__tree_prepend(s->b, all, specdec__tree_character(s->b, byte, byte));
 }
 
-/* null, false, true as they are written. */
+/* The tree of null, false or true (kind 0, 1, 2) in the current style. */
 static uint32_t specdec__literal_word(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
@@ -32067,7 +32156,7 @@ static uint32_t specdec__literal_word(specdec__schema *s, uint32_t kind)
     return specdec__tree_text(s->b, (const unsigned char *)word, strlen(word));
 }
 
-/* A listed string that is written as it is; 0: it cannot be. */
+/* The tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
 static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
@@ -32086,8 +32175,7 @@ static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
     return b->failed ? 0 : any;
 }
 
-/* The tree of a value as it may be written; 0: it cannot be. Arrays and objects keep the order in which they are
-   listed. */
+/* The tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's order. */
 static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
@@ -32148,25 +32236,26 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* Most terms of a member's conjunction; most properties of an object. */
 enum { SPECDEC__TERMS = 64, SPECDEC__PROPERTIES = 20000 };
 
-/* An object that is being built. */
+/* The members of an object, collected from all facts of a shape. */
 typedef struct specdec__members {
-    specdec__vector names;    /* nodes of names, in order; */
-    specdec__vector required; /* (names) not 0: must be there; */
-    specdec__vector texts;    /* (2 * names) place in text, size: as they are spelled, */
-    specdec__vector sorted;   /* (names) in order of bytes */
+    specdec__vector names;    /* JSON nodes of the listed names, in order of the schema */
+    specdec__vector required; /* (names) not 0: the member is required */
+    specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
+    specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
     unsigned char *text;
     size_t text_size;
     uint32_t patterns;
     uint32_t pattern_name[SPECDEC__SCHEMA_PATTERNS], pattern_owner[SPECDEC__SCHEMA_PATTERNS];
     specdec__dfa pattern[SPECDEC__SCHEMA_PATTERNS];
-    specdec__dfa allowed;     /* names that propertyNames allows */
-    int limited;              /* some are not */
+    specdec__dfa allowed;     /* DFA of the names that propertyNames allows */
+    int limited;              /* 1: propertyNames refuses some names */
     uint32_t least, most, owner;
 } specdec__members;
 
-/* Is a name among those of an object? Returns 1 + its place. */
+/* Finds a name among the listed names. Returns 1 + its index; 0: it is not listed. */
 static uint32_t specdec__members_find(specdec__schema *s, const specdec__members *m, uint32_t name)
 {
     const specdec__json_node *node = specdec__schema_node(s, name);
@@ -32188,6 +32277,7 @@ static uint32_t specdec__members_find(specdec__schema *s, const specdec__members
     return 0;
 }
 
+/* Adds a name to the listed names, unless it is listed; `required` is or-ed to that of the name. */
 static void specdec__members_add(specdec__schema *s, specdec__members *m, uint32_t name, uint32_t required)
 {
     const uint32_t known = specdec__members_find(s, m, name);
@@ -32208,7 +32298,7 @@ static void specdec__members_add(specdec__schema *s, specdec__members *m, uint32
     specdec__vector_push(s->b, &m->required, required);
 }
 
-/* The strings that a schema of names allows. */
+/* Builds the DFA of the strings that a schema in propertyNames allows. Returns 0 when it allows none. */
 static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
 {
     uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at = 0;
@@ -32219,7 +32309,7 @@ static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__
         return 0;
     any = 1;
     if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_FALSE)
-        return specdec__schema_listed(s, d, node, 0); /* no string: none */
+        return specdec__schema_listed(s, d, node, 0); /* the empty list: no string is allowed */
     if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
     while (specdec__schema_each(s, node, &at) && !s->b->failed) {
@@ -32253,7 +32343,7 @@ static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__
     return !s->b->failed;
 }
 
-/* Patterns of names of a schema. */
+/* Builds the DFAs of a schema's patternProperties. */
 static void specdec__members_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
 {
     const uint32_t patterns = specdec__schema_get(s, owner, "patternProperties");
@@ -32279,7 +32369,7 @@ static void specdec__members_patterns(specdec__schema *s, specdec__members *m, u
     }
 }
 
-/* Reads all facts about objects. Returns 0 when no object obeys them. */
+/* Collects the members from all facts about objects. Returns 0 when no object obeys the facts. */
 static int specdec__members_read(specdec__schema *s, specdec__members *m)
 {
     specdec__dfa one;
@@ -32315,7 +32405,8 @@ static int specdec__members_read(specdec__schema *s, specdec__members *m)
         default: (void)value; break;
         }
     }
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* behind those that are listed in order */
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* required names behind the listed ones, in their
+                                                                   order */
         const specdec__fact fact = specdec__schema_at(&s->facts, i);
         uint32_t at = 0;
 
@@ -32328,7 +32419,7 @@ static int specdec__members_read(specdec__schema *s, specdec__members *m)
     return !s->b->failed && m->least <= m->most;
 }
 
-/* Spells all names. */
+/* Spells all listed names as in a JSON string. */
 static void specdec__members_spell(specdec__schema *s, specdec__members *m)
 {
     uint32_t i;
@@ -32345,6 +32436,7 @@ static void specdec__members_spell(specdec__schema *s, specdec__members *m)
     m->text = s->b->base;
 }
 
+/* Does name a come before name c, in order of their bytes? */
 static int specdec__members_before(const specdec__members *m, uint32_t a, uint32_t c)
 {
     const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
@@ -32355,7 +32447,7 @@ static int specdec__members_before(const specdec__members *m, uint32_t a, uint32
 
 SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_before)
 
-/* The order of names by their bytes. */
+/* Sorts the listed names by their bytes into m->sorted (heap sort). */
 static void specdec__members_sort(specdec__schema *s, specdec__members *m)
 {
     uint32_t i, count = m->names.count;
@@ -32373,11 +32465,12 @@ static void specdec__members_sort(specdec__schema *s, specdec__members *m)
         m->sorted.data[count] = last;
         specdec__members_sink(m->sorted.data, m, (int)count, 0);
     }
-    /* The heap's root is what comes last: it has filled the list from its end. */
+    /* The root of the heap is the last name: it has filled the list from the end. */
 }
 
-/* The rule of a member: the terms of all schemas that say something of its name. place: of that among the names,
-   UINT32_MAX: it is not listed, and matches these patterns (bits). */
+/* The rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the name;
+   UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. Returns UINT32_MAX when the member
+   is forbidden. */
 static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members *m, uint32_t place, uint32_t matched)
 {
     uint32_t term[SPECDEC__TERMS], count = 0, f, i;
@@ -32425,8 +32518,8 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
     return specdec__schema_rule(s, term, count);
 }
 
-/* A state behind the quote of a key: the index of what comes next, then the state in front of the value. No rule: a
-   state without an end. */
+/* A SET state, behind the quote of a key: stores the index of the next property, then goes to the state in front of the
+   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. */
 static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN, 2)
@@ -32440,8 +32533,8 @@ static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_
     return state;
 }
 
-/* States that read keys that are not listed. Returns the object's OTHER; *d and *place: what reads them from their
-   first byte on. */
+/* Builds the states that read unlisted keys. Returns the OTHER of the object. *d and *place: the DFA that reads such
+   keys from their first byte on, and its states. */
 static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, specdec__dfa *d, uint32_t **place)
 {
     specdec__build *b = s->b;
@@ -32460,7 +32553,7 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
         return 0;
     if (m->limited && !specdec__strings_and(b, d, &any, &m->allowed, 0))
         return 0;
-    for (i = 0; i < m->names.count && !b->failed; i++) { /* those that are listed are read elsewhere */
+    for (i = 0; i < m->names.count && !b->failed; i++) { /* keys that are listed have states of their own */
         if (specdec__schema_listed(s, &listed, m->names.data[i], 0))
             specdec__strings_and(b, d, &any, &listed, 1);
     }
@@ -32473,7 +32566,7 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
         if (!specdec__dfa_product(b, d, &old, &m->pattern[i], SPECDEC__DFA_EITHER))
             return 0;
     }
-    for (i = 1; i < d->states && !b->failed; i++) { /* each set of patterns becomes a label of its own */
+    for (i = 1; i < d->states && !b->failed; i++) { /* each set of patterns becomes one label */
         const uint32_t label = d->label.data[i];
 
         if (!(label >> 31)) {
@@ -32500,13 +32593,14 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
     return specdec__emit(b, d, ends, place);
 }
 
-/* A node of the tree of keys: byte, first child, next sibling, first leaf, leaves, 1 + the leaf that ends here, its
-   state in the DFA of other keys. */
+/* A node of the tree of listed keys: byte, first child, next sibling, first leaf, number of leaves, 1 + the leaf that
+   ends here, state of the DFA of unlisted keys, KEY state of the node. */
 enum {
     SPECDEC__BRANCH_BYTE, SPECDEC__BRANCH_CHILD, SPECDEC__BRANCH_NEXT, SPECDEC__BRANCH_FROM, SPECDEC__BRANCH_COUNT,
     SPECDEC__BRANCH_END, SPECDEC__BRANCH_OTHER, SPECDEC__BRANCH_PLACE, SPECDEC__BRANCH_WORDS
 };
 
+/* Adds a node to the tree of listed keys. Returns its index. */
 static uint32_t specdec__members_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
                                         uint32_t other)
 {
@@ -32521,7 +32615,7 @@ static uint32_t specdec__members_branch(specdec__schema *s, specdec__vector *tre
     return at;
 }
 
-/* The tree of keys. Names come in order, so that a new byte is always behind the last child. */
+/* Builds the tree of listed keys. Names come in sorted order, so a new byte is always behind the last child. */
 static void specdec__members_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
                                   specdec__vector *tree)
 {
@@ -32559,7 +32653,7 @@ static void specdec__members_tree(specdec__schema *s, const specdec__members *m,
     }
 }
 
-/* The KEY states of a tree. sets: (names) states behind each key. Returns the first. */
+/* Builds the KEY states of the tree of listed keys. sets: (names) SET state of each. Returns the first KEY state. */
 static uint32_t specdec__members_states(specdec__schema *s, const specdec__members *m, uint32_t object,
                                         specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
@@ -32596,9 +32690,9 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
     return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
 }
 
-/* ---- Members that are written as the arguments of calls are, in the order in which they are listed. */
+/* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
-/* Can a name be written as it is? */
+/* Can a name be written without quotes and escapes? */
 static int specdec__written_name(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
@@ -32614,7 +32708,7 @@ static int specdec__written_name(const specdec__schema *s, const unsigned char *
     return size > 0 && size <= SPECDEC__ANSWER_KEY_MOST;
 }
 
-/* What the value of an argument may be, by the schemas of its rule: 1: a string, 2: anything else, 0: both. */
+/* The kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0: unknown. */
 static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
 {
     uint32_t types = SPECDEC__TYPE_ALL, i, k;
@@ -32631,8 +32725,8 @@ static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
     return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
 }
 
-/* Stores how the values of an argument of the current tool are written, for the splitter; size 0: of arguments that the
-   schema does not list. */
+/* Stores the kind of an argument of the current tool, for the splitter, which reads answers. size 0: the kind of all
+   arguments that the schema does not list. */
 static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
                                   uint32_t rule)
 {
@@ -32649,7 +32743,7 @@ static void specdec__written_note(specdec__schema *s, const unsigned char *name,
     specdec__vector_push(s->b, &s->kinds, rule);
 }
 
-/* What is known of the argument of a note: of a name that stands for several kinds, none of them. */
+/* The kind of argument number note / (KIND_WORDS + 1); 0 where two arguments with this hash differ in kind. */
 static uint32_t specdec__written_known(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->kinds.data + note;
@@ -32661,7 +32755,7 @@ static uint32_t specdec__written_known(specdec__schema *s, uint32_t note)
     return kind;
 }
 
-/* Could a string that this rule is for be another value? */
+/* Could a reader take a string of this rule for a number, array or other value, as the kind is unknown? */
 static int specdec__written_doubtful(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
@@ -32672,18 +32766,19 @@ static int specdec__written_doubtful(specdec__schema *s, uint32_t rule)
     return 0;
 }
 
+/* Appends a literal text to the concatenation `all`. */
 static void specdec__written_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
 }
 
-/* White space of which models write some, if any. */
+/* Appends up to two characters of white space, which some models write here. */
 static void specdec__written_space(specdec__schema *s, uint32_t all)
 {
     specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
 }
 
-/* The mark behind a name, and the value that follows: a string as it is, or JSON that is none. */
+/* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
 static void specdec__written_pair(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
     specdec__build *b = s->b;
@@ -32716,7 +32811,8 @@ static void specdec__written_pair(specdec__schema *s, uint32_t all, uint32_t tex
     specdec__tree_prepend(b, all, any);
 }
 
-/* The rule of a member, place as in specdec__members_rule; 0: it may not be there. */
+/* Builds the rule of a member, with its name and marks. place: as in specdec__members_rule. Returns 0 when the member
+   may not be written. */
 static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->b;
@@ -32764,7 +32860,7 @@ static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m,
     return specdec__build_expression(b, rule, all) ? rule : 0;
 }
 
-/* A member behind others. */
+/* The tree of a member behind another one: a comma where the form has commas, then the member. */
 static uint32_t specdec__written_next(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->b;
@@ -32778,8 +32874,8 @@ static uint32_t specdec__written_next(specdec__schema *s, uint32_t member)
     return all;
 }
 
-/* Members, of which those that are required must be there; names that are not listed are only welcome where none is.
-   *empty: there may be none at all. Returns their tree; 0: there is no such object. */
+/* The tree of the members of an object. Required ones must be written; unlisted names may be written only where no name
+   is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
 static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m, int *empty)
 {
     specdec__build *b = s->b;
@@ -32810,7 +32906,7 @@ static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m
             return 0;
         if (!member)
             continue;
-        if (least) { /* none behind it may be the first */
+        if (least) { /* members behind a required one are never the first */
             first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
             *empty = 0;
         }
@@ -32837,7 +32933,7 @@ static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m
     return b->failed || (!b->tree.data[first + SPECDEC__TREE_CHILD] && !*empty) ? 0 : first;
 }
 
-/* Objects whose members are written so: arguments, or within values that are no JSON. */
+/* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
 static void specdec__written_objects(specdec__schema *s, specdec__members *m)
 {
     specdec__build *b = s->b;
@@ -32861,7 +32957,7 @@ static void specdec__written_objects(specdec__schema *s, specdec__members *m)
     specdec__schema_way(s, b->rules.data[rule]);
 }
 
-/* Objects that obey all facts. */
+/* Adds the JSON objects that obey all facts to the current rule. */
 static void specdec__schema_objects(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -32892,7 +32988,7 @@ static void specdec__schema_objects(specdec__schema *s)
 
         required += m->required.data[i] != 0;
         if (rule == UINT32_MAX && m->required.data[i])
-            return; /* what is required is forbidden */
+            return; /* a required member is forbidden */
         sets[i] = specdec__members_set(s, i + 1, rule);
     }
     other = specdec__members_other(s, m, d, &place);
@@ -32932,7 +33028,7 @@ static void specdec__schema_objects(specdec__schema *s)
 
 /* ---- Shapes. */
 
-/* Facts that refuse a type that the shape still has. */
+/* Refuses the schema if a keyword that is not supported applies to a type that the shape still allows. */
 static void specdec__schema_refuse(specdec__schema *s)
 {
     uint32_t i;
@@ -32950,7 +33046,7 @@ static void specdec__schema_refuse(specdec__schema *s)
     }
 }
 
-/* A shape whose facts are complete: ways to write its values are added to the rule. */
+/* Adds the values of a shape, whose facts are complete, to the current rule. */
 static void specdec__schema_shape(specdec__schema *s)
 {
     uint32_t i, at;
@@ -32966,7 +33062,8 @@ static void specdec__schema_shape(specdec__schema *s)
         if (!list && fact.kind != SPECDEC__KEY_CONST)
             continue;
         at = 0;
-        if (fact.more) { /* values that are not to be: of words the types say it, of the rest the rules below */
+        if (fact.more) { /* negated values: null, false and true are taken out of the types, others when their rules are
+                            built */
             while (!list || specdec__schema_each(s, fact.node, &at)) {
                 const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
 
@@ -32999,7 +33096,7 @@ static void specdec__schema_shape(specdec__schema *s)
         specdec__schema_objects(s);
 }
 
-/* Takes types away that the facts exclude: objects with a member that is to be there and not to be there. */
+/* Removes the type object from a shape that both requires and forbids a member. */
 static void specdec__schema_prune(specdec__schema *s)
 {
     uint32_t i, k;
@@ -33023,7 +33120,8 @@ static void specdec__schema_prune(specdec__schema *s)
     }
 }
 
-/* Takes pending terms apart, then tries the options of each branch in turn. */
+/* Takes pending terms apart into facts and branches, then tries the options of each branch, depth-first. Each
+   combination of options is a shape. */
 static void specdec__schema_expand(specdec__schema *s)
 {
     uint32_t i, facts, branches, seen, types;
@@ -33064,7 +33162,8 @@ static void specdec__schema_expand(specdec__schema *s)
     s->depth--;
 }
 
-/* The rule of all listed values and words; 0: there are none. */
+/* Builds the states of all listed values, null, false and true of the current rule. Returns the first state; 0: the
+   rule has none. */
 static uint32_t specdec__schema_literals(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -33088,7 +33187,7 @@ static uint32_t specdec__schema_literals(specdec__schema *s)
     return specdec__build_expression(b, rule, any) ? b->rules.data[rule] : 0;
 }
 
-/* Listed strings that are written as they are, as one way. */
+/* Adds the listed strings to the current rule, in styles where strings are raw. */
 static void specdec__schema_raw_literals(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -33109,7 +33208,7 @@ static void specdec__schema_raw_literals(specdec__schema *s)
         specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
 }
 
-/* Begins a conjunction: what its style says. */
+/* Begins a conjunction: sets types and raw strings by its style. */
 static void specdec__schema_style(specdec__schema *s, const uint32_t *conjunction)
 {
     static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
@@ -33178,7 +33277,7 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     b->rules.data[rule] = start;
 }
 
-/* Sets the keyword of an error that has none yet, to that of a conjunction. */
+/* Names the keyword in an error that names none yet, with the first schema of a conjunction. */
 static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
@@ -33189,7 +33288,8 @@ static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, cons
     s->bad_key = key;
 }
 
-/* Reads the text of schemas (NULL: any value), and builds what all of them use. Returns 0 when it failed. */
+/* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
+   failed. */
 static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                  int compact)
 {
@@ -33233,7 +33333,7 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
     return !b->failed;
 }
 
-/* Builds the rules of all conjunctions. Returns 0 when it failed. */
+/* Builds the rules of all conjunctions, also of those that are added on the way. Returns 0 when it failed. */
 static int specdec__schema_conjunctions(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -33251,7 +33351,7 @@ static int specdec__schema_conjunctions(specdec__schema *s)
     return 1;
 }
 
-/* Reads a schema and builds all its rules. text NULL: any value. */
+/* Builds the constraint of a JSON schema. text NULL: any JSON value. */
 static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                     int compact)
 {
@@ -33276,8 +33376,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
-   the part has it. */
+/* Appends a literal part of JSON to the concatenation `all`. If white space is free, it may stand around all
+   punctuation outside strings; else only where the text has a space. */
 static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char *text)
 {
     int string = 0;
@@ -33285,7 +33385,7 @@ static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char 
     for (; *text && !s->b->failed; text++) {
         const int punctuation = !string && strchr("{}[],:", *text) != NULL;
 
-        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* of which models write one, if any */
+        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* a space that some models leave out */
             specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
             continue;
         }
@@ -33298,7 +33398,7 @@ static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char 
     }
 }
 
-/* The schema of a tool's arguments, and the node of its name; 0: it has none, so that its arguments are {}. */
+/* The schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
 static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
     uint32_t function = specdec__schema_get(s, tool, "function"), parameters;
@@ -33313,14 +33413,14 @@ static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_
                ? parameters : 0;
 }
 
-/* Are arguments of this form written otherwise than as a JSON object? */
+/* Does this form of calls write arguments in a style other than JSON? */
 static int specdec__tools_written(const specdec__calls *row)
 {
     return row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_PYTHON ||
            row->form == SPECDEC__CALLS_BRACES;
 }
 
-/* Is a tool among those that are chosen? */
+/* Is a tool among the chosen ones? No choices: all are. */
 static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
     int i;
@@ -33331,13 +33431,13 @@ static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const 
     return !count;
 }
 
-/* Appends a text as it stands. */
+/* Appends a literal text to the concatenation `all`. */
 static void specdec__tools_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
 }
 
-/* Appends what an expression describes. */
+/* Appends the tree of a regular expression to the concatenation `all`. */
 static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *expression)
 {
     specdec__source source;
@@ -33350,17 +33450,18 @@ static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *e
     specdec__tree_prepend(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
 }
 
+/* Appends up to two characters of white space. */
 static void specdec__tools_space(specdec__schema *s, uint32_t all)
 {
     specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
 }
 
-/* What a form writes around a name, up to the arguments, and behind these. */
+/* Appends what a form of calls writes between its mark and the name of the tool. */
 static void specdec__tools_before(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
-    if (row->id) { /* a number of the call */
+    if (row->id) { /* an identifier of the call */
         specdec__tools_match(s, all, "[^<]{1,40}");
         specdec__tools_text(s, all, row->id);
     }
@@ -33370,6 +33471,7 @@ static void specdec__tools_before(specdec__schema *s, uint32_t all)
         specdec__tools_match(s, all, "(\\[[ \\n]?)?");
 }
 
+/* Appends what a form of calls writes between the name of the tool and its arguments. */
 static void specdec__tools_between(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -33383,6 +33485,7 @@ static void specdec__tools_between(specdec__schema *s, uint32_t all)
         specdec__tools_space(s, all);
 }
 
+/* Appends what a form of calls writes behind the arguments. */
 static void specdec__tools_behind(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -33392,7 +33495,7 @@ static void specdec__tools_behind(specdec__schema *s, uint32_t all)
         specdec__tools_text(s, all, row->close);
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
-    } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* its message ends with this mark, not with the arguments */
+    } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
         const uint32_t mark = specdec__tree_add(s->b, SPECDEC__TREE_ALL, 0, 0, 0);
 
         specdec__tools_text(s, mark, row->close);
@@ -33400,7 +33503,8 @@ static void specdec__tools_behind(specdec__schema *s, uint32_t all)
     }
 }
 
-/* A call of a tool, from behind the mark that begins it to the end of its arguments. rule 0: it has none. */
+/* The tree of a call of a tool, from behind the mark that begins calls to the end of the arguments. rule: that of the
+   arguments, 0: the tool has none. */
 static uint32_t specdec__tools_call(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->b;
@@ -33437,7 +33541,7 @@ static uint32_t specdec__tools_call(specdec__schema *s, uint32_t name, uint32_t 
     return all;
 }
 
-/* Do calls of this form stand in a list? That is what opens behind the mark, before the first object. */
+/* Does a form of calls write them as a JSON list, whose bracket is opened before the first object? */
 static int specdec__tools_lists(const specdec__calls *row)
 {
     const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->mark) : 0;
@@ -33450,7 +33554,7 @@ static int specdec__tools_lists(const specdec__calls *row)
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 
-/* Puts what is known of arguments into the constraint. */
+/* Writes the kinds of all arguments into the constraint. */
 static void specdec__tools_kinds(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -33466,14 +33570,14 @@ static void specdec__tools_kinds(specdec__schema *s)
     b->kind_count = b->failed ? 0 : count;
 }
 
-/* Tells a splitter what settings.calls knows of arguments; NULL: nothing. */
+/* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
 static SPECDEC__UNUSED void specdec__tools_tell(specdec_splitter *splitter, const specdec_constraint *calls)
 {
     splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->kinds : NULL;
     splitter->kind_count = calls ? (int)calls->kind_count : 0;
 }
 
-/* Compiles the calls of tools, a JSON array as requests have it, for a row of the table of calls. */
+/* Builds the constraint of tool calls. source->text: a JSON array of tools as in requests of the OpenAI API. */
 static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
                                    size_t size)
 {
@@ -33521,7 +33625,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
     if (row->form != SPECDEC__CALLS_CHANNEL)
         specdec__tools_space(s, all);
-    if (specdec__tools_lists(row)) { /* which has begun already before the second call */
+    if (specdec__tools_lists(row)) { /* already open before a second call */
         const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
 
         specdec__literal_byte(s, bracket, '[');
@@ -33543,7 +33647,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The whole text is one expression. */
+/* Builds the constraint of a regular expression that the whole text must match. */
 static void specdec__compile_regex(specdec__build *b, const unsigned char *text, size_t size)
 {
     specdec__source s;
@@ -33566,7 +33670,7 @@ static void specdec__compile_regex(specdec__build *b, const unsigned char *text,
         specdec__build_finish(b, rule, 0);
 }
 
-/* One of several texts, byte by byte. */
+/* Builds the constraint of a list of texts, of which one must be written, byte by byte. */
 static void specdec__compile_choices(specdec__build *b, const char *const *choices, int count)
 {
     uint32_t start, any = UINT32_MAX, at, rule = specdec__build_rule(b);
@@ -33590,7 +33694,7 @@ static void specdec__compile_choices(specdec__build *b, const char *const *choic
     specdec__build_finish(b, rule, 0);
 }
 
-/* Says where a text is wrong. */
+/* Writes the error of a source to `error`, with its line and column. */
 static specdec_result specdec__compile_fail_at(const specdec__build *b, const unsigned char *text, size_t size,
                                                specdec_error *error)
 {
@@ -33603,7 +33707,7 @@ static specdec_result specdec__compile_fail_at(const specdec__build *b, const un
     return specdec__fail(error, (specdec_result)b->failed, "line %zu, column %zu: %s", line, column, b->why);
 }
 
-/* Says which keyword is wrong, and the path to its schema (RFC 6901). */
+/* Writes the error of a JSON schema to `error`: the keyword, and the JSON pointer (RFC 6901) of its schema. */
 static specdec_result specdec__compile_path(const specdec__schema *s, specdec_error *error)
 {
     char path[160];
@@ -33612,7 +33716,7 @@ static specdec_result specdec__compile_path(const specdec__schema *s, specdec_er
     const specdec__build *b = s->b;
 
     path[used++] = '#';
-    while (at < s->bad_node && used < sizeof path - 24) { /* down to the node, name by name */
+    while (at < s->bad_node && used < sizeof path - 24) { /* from the root down to the node, name by name */
         uint32_t child = 0, number = 0;
 
         while (specdec__schema_each(s, at, &child)) {
@@ -33645,7 +33749,7 @@ static specdec_result specdec__compile_path(const specdec__schema *s, specdec_er
                          " at ", path, b->why);
 }
 
-/* Compiles; why it failed is in error. */
+/* Compiles a constraint from its source into the caller's block. The reason of a failure is written to `error`. */
 static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source,
                                                        void *memory, size_t bytes, specdec_error *error)
 {
@@ -33690,42 +33794,43 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__TRIE_LONGEST 255 /* bytes of a token; longer ones are never allowed */
+#define SPECDEC__TRIE_LONGEST 255 /* most bytes of a token; longer ones are never allowed */
 
-/* A node, in the order of a walk: a node's children are behind it, up to next. Tokens (entries of a list) below a node
-   begin at first, those that end in it come first. */
+/* A node of a trie, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or below the
+   node begin at `first`, those that end at the node first. */
 typedef struct specdec__trie_node {
     uint32_t next_byte; /* next << 8 | byte */
-    uint32_t first_kinds; /* first << 8 | kinds of bytes below the node */
+    uint32_t first_kinds; /* index of the first entry << 8 | kinds of all bytes below the node */
 } specdec__trie_node;
 
-/* A tree over the ends of tokens, from a place of each on. */
+/* A trie of tokens, or of the rests of tokens from some byte on (its entries). */
 typedef struct specdec__trie_tree {
-    specdec__trie_node *nodes; /* (count + 1) the first has no byte, the last one is behind the tree */
-    unsigned char *heights;    /* (count + 1) bytes of the longest way down from each */
-    uint32_t *tokens;          /* (entries) in order of their bytes */
+    specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
+    unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
+    uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
     uint32_t count, entries;
 } specdec__trie_tree;
 
+/* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
 struct specdec_token_trie {
     const specdec__vocab *vocab;
-    uint32_t words;            /* of a mask */
-    unsigned char *text;       /* bytes of all tokens */
-    uint32_t *at;              /* (tokens + 1) */
-    specdec__trie_tree all;    /* all tokens, as a whole */
-    specdec__trie_tree rest;   /* those with characters that need escapes, from the first of these on */
-    uint32_t *plain;           /* (words) tokens of characters that need none, only; */
-    uint32_t *brief;           /* (words) of these, those of at most SPECDEC__LIVE_BYTES bytes */
-    uint32_t *by_length;       /* (plain_count) these, in order of their characters */
-    uint32_t length_at[SPECDEC__TRIE_LONGEST + 2]; /* first with so many characters */
-    uint32_t plain_count, rest_longest; /* bytes of the longest entry of `rest` */
-    unsigned char *characters; /* (tokens) plain ones in front of the first that is not */
-    unsigned char lengths[SPECDEC__TRIE_LONGEST + 1]; /* which numbers of these tokens in `rest` have */
-    /* while it is made: */
-    const unsigned char *from; /* (tokens) byte at which the tree's entry begins */
+    uint32_t words;            /* words of 32 bits of a mask */
+    unsigned char *text;       /* bytes of all tokens, one after the other */
+    uint32_t *at;              /* (tokens + 1) offset of each token in text */
+    specdec__trie_tree all;    /* trie of whole tokens */
+    specdec__trie_tree rest;   /* trie of tokens with characters that are not plain, from the first such character on */
+    uint32_t *plain;           /* (words) mask of tokens that consist of plain characters */
+    uint32_t *brief;           /* (words) mask of those plain tokens that have at most SPECDEC__LIVE_BYTES bytes */
+    uint32_t *by_length;       /* (plain_count) plain tokens, in order of their number of characters */
+    uint32_t length_at[SPECDEC__TRIE_LONGEST + 2]; /* index in by_length of the first token with so many characters */
+    uint32_t plain_count, rest_longest; /* number of plain tokens; bytes of the longest entry of `rest` */
+    unsigned char *characters; /* (tokens) plain characters in front of the first one that is not plain */
+    unsigned char lengths[SPECDEC__TRIE_LONGEST + 1]; /* [i]: 1 if an entry of `rest` has i plain characters in front */
+    /* while the tries are built: */
+    const unsigned char *from; /* (tokens) byte of the token at which its entry begins */
 };
 
-/* Bytes of whole plain characters at a place of a text: the size of one, 0: there is none. */
+/* Bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
 static size_t specdec__trie_plain(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__text_sequence(text, size) : 0;
@@ -33733,7 +33838,7 @@ static size_t specdec__trie_plain(const unsigned char *text, size_t size)
     return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__KIND_OTHER) ? 0 : (size_t)length;
 }
 
-/* Does the entry of token a come before that of token c? */
+/* Does the entry of token a come before that of token c, in order of bytes? */
 static int specdec__trie_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
 {
     const unsigned char *x = t->text + t->at[a] + t->from[a], *y = t->text + t->at[c] + t->from[c];
@@ -33745,6 +33850,7 @@ static int specdec__trie_before(const specdec_token_trie *t, uint32_t a, uint32_
 
 SPECDEC__HEAP(specdec__trie_sink, uint32_t, specdec_token_trie, specdec__trie_before)
 
+/* Sorts tokens by the bytes of their entries (heap sort). */
 static void specdec__trie_sort(specdec_token_trie *t, uint32_t *tokens, uint32_t count)
 {
     uint32_t i;
@@ -33760,7 +33866,7 @@ static void specdec__trie_sort(specdec_token_trie *t, uint32_t *tokens, uint32_t
     }
 }
 
-/* The bytes of an entry. */
+/* The bytes of a token's entry. */
 static specdec__bytes specdec__trie_entry(const specdec_token_trie *t, uint32_t token)
 {
     specdec__bytes out;
@@ -33770,7 +33876,7 @@ static specdec__bytes specdec__trie_entry(const specdec_token_trie *t, uint32_t 
     return out;
 }
 
-/* Nodes of a tree, or (fill) the nodes themselves, with their ends. */
+/* Counts the nodes of a trie or, if `fill`, writes them. Returns their number. */
 static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_tree *tree, int fill)
 {
     uint32_t path[SPECDEC__TRIE_LONGEST + 1], count = 1, i;
@@ -33809,14 +33915,14 @@ static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_t
     return count;
 }
 
-/* Kinds of the bytes behind each place of an entry: kinds[0] of all of them. Places inside a character have
-   KIND_OTHER. */
+/* The kinds of bytes from each place of an entry to its end; kinds[0]: of the whole entry. Places inside a character
+   get KIND_OTHER. */
 static void specdec__trie_suffixes(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;
 
     kinds[entry.size] = 0;
-    while (at < entry.size) { /* first what stands at each place */
+    while (at < entry.size) { /* first the kind of each character */
         const int length = specdec__text_sequence(entry.data + at, entry.size - at);
         const size_t size = length > 1 ? (size_t)length : 1;
 
@@ -33837,7 +33943,7 @@ static void specdec__trie_suffixes(specdec__bytes entry, unsigned char *kinds)
     }
 }
 
-/* Notes of all nodes what stands below them. */
+/* Computes for all nodes the kinds of bytes below them and their heights. */
 static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
     uint32_t path[SPECDEC__TRIE_LONGEST + 2], i, depth = 0;
@@ -33853,7 +33959,7 @@ static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *
         if (i)
             path[++depth] = i;
         end = tree->nodes[i + 1].first_kinds >> 8;
-        for (entry = tree->nodes[i].first_kinds >> 8; entry < end; entry++) { /* those that end here */
+        for (entry = tree->nodes[i].first_kinds >> 8; entry < end; entry++) { /* entries that end at this node */
             const specdec__bytes bytes = specdec__trie_entry(t, tree->tokens[entry]);
 
             if (bytes.size != depth)
@@ -33868,7 +33974,7 @@ static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *
     }
 }
 
-/* Where the arrays lie; sizes of trees are known once they have been counted. */
+/* Reserves the arrays, for tokens of so many bytes together. */
 static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, size_t bytes, uint32_t tokens)
 {
     t->at = (uint32_t *)specdec__arena_reserve(arena, (size_t)tokens + 1, 4, 8);
@@ -33879,12 +33985,12 @@ static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, s
     t->by_length = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
     t->brief = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
-    /* A node for every byte, at most, in each tree; what the first leaves is the second one's. */
+    /* In each trie, at most one node for every byte; the second trie uses what the first one leaves. */
     t->all.nodes = (specdec__trie_node *)specdec__arena_reserve(arena, 2 * bytes + 4, sizeof *t->all.nodes, 8);
     t->all.heights = (unsigned char *)specdec__arena_reserve(arena, 2 * bytes + 4, 1, 8);
 }
 
-/* Bytes of all tokens that are not too long; text NULL: they are only counted. */
+/* Reads the bytes of all tokens but the longest ones. text NULL: only counts the bytes. Returns their number. */
 static size_t specdec__trie_read(const specdec__vocab *v, unsigned char *text, uint32_t *at)
 {
     size_t sum = 0, size;
@@ -33906,7 +34012,8 @@ static size_t specdec__trie_read(const specdec__vocab *v, unsigned char *text, u
     return sum;
 }
 
-/* Sorts tokens by what is plain in them. */
+/* Divides tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) first byte that is not
+   plain. */
 static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
 {
     uint32_t id, i, count[SPECDEC__TRIE_LONGEST + 1];
@@ -33934,7 +34041,7 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
                 t->brief[id / 32] |= 1u << id % 32;
             count[characters]++;
             t->plain_count++;
-        } else if (text[at] >= 0x20) { /* control characters never stand in a string */
+        } else if (text[at] >= 0x20) { /* control characters never stand inside a JSON string */
             t->rest.tokens[t->rest.entries++] = id;
             t->lengths[characters] = 1;
             t->rest_longest = size - at > t->rest_longest ? (uint32_t)(size - at) : t->rest_longest;
@@ -33949,7 +34056,7 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
             t->by_length[count[t->characters[id]]++] = id;
 }
 
-/* Makes the trees. arena: counts, or has the memory. */
+/* Builds the tries in an arena, which may only count the bytes. */
 static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
 {
     unsigned char *from;
@@ -33965,7 +34072,7 @@ static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const spec
     specdec__trie_kinds(t, from);
     t->from = from;
     specdec__trie_sort(t, t->rest.tokens, t->rest.entries);
-    t->rest.nodes = t->all.nodes; /* until that is built */
+    t->rest.nodes = t->all.nodes; /* only counted: not written yet */
     t->rest.count = specdec__trie_nodes(t, &t->rest, 0);
     memset(from, 0, v->count);
     specdec__trie_sort(t, t->all.tokens, t->all.entries);
@@ -33976,7 +34083,7 @@ static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const spec
     {
         uint32_t id;
 
-        for (id = 0; id < v->count; id++) { /* again, as it was cleared */
+        for (id = 0; id < v->count; id++) { /* once more, as it was cleared */
             size_t at = 0, i, size = t->at[id + 1] - t->at[id];
 
             for (i = 0; i < t->characters[id]; i++)
@@ -33994,37 +34101,40 @@ SPECDEC__FOR_SPEED
  * >>constraint/mask: which tokens may follow: a walk over the tree of tokens with the threads of a text.
  * ================================================================================================================== */
 
+/* Most threads of a walk; most new stack nodes of a walk; most threads of a state that are walked one by one. */
 enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_FRESH = 512, SPECDEC__MASK_ALONE = 8 };
 
-/* A node on the way down the tree: its threads, how many nodes the stack had, and where its children end. */
+/* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
     uint32_t end;
     uint16_t from, count, fresh;
-    unsigned char set, clean; /* set: there is one of bytes that its children may have; clean: all bytes are plain */
+    unsigned char set, clean; /* set: sets[depth] holds the bytes its children may have; clean: no byte of the path is
+                                 KIND_OTHER */
 } specdec__mask_level;
 
-/* The memory of a call. */
+/* The working memory of computing a mask. */
 typedef struct specdec__mask_walk {
     specdec__machine m;
     const specdec_constraint_state *state;
     const specdec_token_trie *trie;
     const specdec__trie_tree *tree;
     uint32_t *mask;
-    uint32_t low, high;   /* plain characters in front of an entry that count */
-    uint32_t threads_most; /* of a step */
-    uint32_t brief;        /* plain tokens of so many bytes were added beforehand */
+    uint32_t low, high;   /* only entries with low to high plain characters in front count */
+    uint32_t threads_most; /* most threads behind one byte so far */
+    uint32_t brief;        /* plain tokens of up to so many bytes are in the mask already */
     uint32_t sets[4][8];
     specdec__thread items[SPECDEC__STEP_ITEMS];
     specdec__thread threads[SPECDEC__MASK_THREADS];
     specdec__stack_node fresh[SPECDEC__MASK_FRESH];
     specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
-    uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the way down */
+    uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the path, and where
+                                                                                  their children end */
     unsigned char live[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_FRESH];
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
 
-/* Adds the bytes that threads may read to a set. */
+/* Adds the bytes that threads may read to a set of 256 bits. */
 static void specdec__machine_next(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t set[8])
 {
     uint32_t i, j;
@@ -34065,7 +34175,7 @@ static void specdec__machine_next(specdec__machine *m, const specdec__thread *th
     m->fresh_count = m->fresh_from;
 }
 
-/* Do these bytes follow? Reads them from a copy of the state. */
+/* May all these bytes follow, one after the other? They are read with a copy of the state. */
 static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
                                                     const unsigned char *bytes, size_t count)
 {
@@ -34078,7 +34188,7 @@ static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c,
     return 1;
 }
 
-/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
+/* The bytes that may follow, as a mask of 256 bits, which may have some bits too many. */
 static SPECDEC__NOINLINE void specdec__mask_first(const specdec_constraint *constraint,
                                                   const specdec_constraint_state *state, uint32_t mask[8])
 {
@@ -34094,7 +34204,7 @@ static SPECDEC__NOINLINE void specdec__mask_first(const specdec_constraint *cons
     specdec__machine_next(&m, state->thread, state->threads, mask);
 }
 
-/* The one byte that may follow; -1: none may; 256: several may. */
+/* The only byte that may follow; -1: no byte may; 256: several may. */
 static int specdec__mask_only(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     uint32_t mask[8], i;
@@ -34113,7 +34223,7 @@ static int specdec__mask_only(const specdec_constraint *c, const specdec_constra
     return found;
 }
 
-/* The byte that must follow, as the text is not whole and no other one may; -1: there is none. */
+/* The byte that must follow, as the text is not complete and no other byte may; -1: there is no such byte. */
 static SPECDEC__UNUSED int specdec__mask_forced(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     const int byte = specdec__mask_only(c, state);
@@ -34121,7 +34231,7 @@ static SPECDEC__UNUSED int specdec__mask_forced(const specdec_constraint *c, con
     return byte < 0 || byte > 255 || specdec__vertex_complete(c, state) ? -1 : byte;
 }
 
-/* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
+/* Adds tokens below a trie node one by one, read from the text's own state: for walks that ran out of memory. */
 static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
     uint32_t entry = w->tree->nodes[node].first_kinds >> 8;
@@ -34134,7 +34244,7 @@ static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t 
     }
 }
 
-/* Entries [from, to) are allowed. */
+/* Adds the tokens of entries [from, to) to the mask. */
 SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uint32_t to)
 {
     for (; from < to; from++) {
@@ -34145,7 +34255,7 @@ SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uin
     }
 }
 
-/* Is a thread where bytes of these kinds may follow, as many as height says, whatever they are? */
+/* Is a thread in a state where `height` bytes of these kinds, in any order, may follow? */
 SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specdec__thread *at, uint32_t kinds,
                                        uint32_t height)
 {
@@ -34161,7 +34271,7 @@ SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specde
            (record[3] == UINT32_MAX || record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
 }
 
-/* A plain character in a string that is counted: one more, as what the machine would do. */
+/* Reads a plain character inside a string with length limits, as specdec__machine_step does, but faster. */
 static uint32_t specdec__mask_character(specdec__mask_walk *w, const specdec__thread *at)
 {
     specdec__machine *m = &w->m;
@@ -34177,8 +34287,8 @@ static uint32_t specdec__mask_character(specdec__mask_walk *w, const specdec__th
     return 1;
 }
 
-/* The threads behind a byte of a level's children, at the end of those of the level. Returns how many; UINT32_MAX:
-   there is no memory. */
+/* Reads one byte with the threads of a path node; the threads behind it are put behind those of the node. Returns their
+   number; UINT32_MAX: out of memory. */
 SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
     const specdec__thread *threads = w->threads + level->from;
@@ -34218,7 +34328,8 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
     return m->out_count;
 }
 
-/* Walks a node's children, from the first one to what follows them, with the threads of level 0. */
+/* Adds the tokens of the trie nodes i to end - 1, all children of one node, by a depth-first walk from the threads of
+   level 0. */
 static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
 {
     const specdec__trie_node *nodes = tree->nodes;
@@ -34270,7 +34381,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         if (k < count && k < 4) {
             const uint32_t *record = w->m.words + w->threads[level->from + level->count + k].state;
 
-            /* What is brief was added beforehand; a state where nothing is live is inside a character. */
+            /* short plain tokens are in the mask already; a state without live kinds is inside a character */
             if (depth + 1 + tree->heights[i] > w->brief || !level->clean || !SPECDEC__LIVE(record[0]) ||
                 (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
                 specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
@@ -34301,7 +34412,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
     }
 }
 
-/* Tokens of so many plain characters at most. */
+/* Adds tokens that consist of at most `most` plain characters. */
 static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
 {
     const specdec_token_trie *t = w->trie;
@@ -34316,8 +34427,9 @@ static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
         SPECDEC__MASK_SET(w->mask, t->by_length[i]);
 }
 
-/* The mask of a thread inside a string that has limits: entries are grouped by the characters in front of them that
-   lead to the same. In front of the first character the stack is made as that one would make it. */
+/* Adds the tokens that a thread allows inside a string with length limits. Entries are grouped by the number of plain
+   characters in front: all numbers of a group lead to one counter. In front of the quote the stack node of the
+   repetition is pushed first. */
 static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *at)
 {
     specdec__machine *m = &w->m;
@@ -34343,7 +34455,7 @@ static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *
         last = p;
         if (done + p >= least &&
             (most == UINT32_MAX || most - done >= SPECDEC__TRIE_LONGEST + w->trie->rest_longest)) {
-            last = SPECDEC__TRIE_LONGEST; /* no limit is near, whatever comes */
+            last = SPECDEC__TRIE_LONGEST; /* no limit is within reach of any entry */
             any = 1;
         } else if (done + p >= least && most - done > p + w->trie->rest_longest) {
             last = most - done - w->trie->rest_longest - 1;
@@ -34366,7 +34478,7 @@ static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *
     m->fresh_count = 0;
 }
 
-/* Walks a tree with these threads. */
+/* Adds the tokens that threads allow, by a walk over a whole trie. */
 static void specdec__mask_walk_with(specdec__mask_walk *w, const specdec__thread *threads, uint32_t count,
                                     const specdec__trie_tree *tree)
 {
@@ -34379,7 +34491,7 @@ static void specdec__mask_walk_with(specdec__mask_walk *w, const specdec__thread
     specdec__mask_down(w, tree, 1, tree->count);
 }
 
-/* May keys that are not listed follow a KEY state, as in any string? */
+/* May any unlisted key follow a KEY state, read by the state of unlimited strings? */
 static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thread *at)
 {
     const specdec__machine *m = &w->m;
@@ -34392,7 +34504,8 @@ static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thr
                                        specdec__machine_height(m, at->node));
 }
 
-/* Tokens below a node, and those that end in it, anew: threads[0] is in front of its byte. */
+/* Computes the tokens at and below a trie node anew, from the thread in threads[0], which stands in front of its
+   byte. */
 static void specdec__mask_again(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
@@ -34415,8 +34528,8 @@ static void specdec__mask_again(specdec__mask_walk *w, uint32_t node)
         specdec__mask_down(w, tree, node + 1, next);
 }
 
-/* The mask of a thread at a key, where others than those that are listed may come, too: that of a string that is such a
-   key, and anew what follows the tree of those that are listed. */
+/* Adds the tokens that a thread allows at a key, where listed and unlisted keys may follow: first those of an unlimited
+   string; then tokens that begin like a listed key are computed anew. */
 static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
 {
     specdec__machine *m = &w->m;
@@ -34435,7 +34548,7 @@ static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
     specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
     w->keys[0] = at->state;
     w->ends[0] = end;
-    for (;;) { /* along the tree of keys */
+    for (;;) { /* along the tree of listed keys */
         const uint32_t *edge;
 
         while (i >= w->ends[depth]) {
@@ -34448,7 +34561,7 @@ static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
         edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), nodes[i].next_byte & 255);
         if (edge && SPECDEC__VERTEX_KIND(m->words[edge[1]]) == SPECDEC__VERTEX_KEY && end > i + 1 &&
             specdec__object_has_key(m, edge[1], at->node)) {
-            w->keys[++depth] = edge[1]; /* tokens that end here may follow, as for any string */
+            w->keys[++depth] = edge[1]; /* tokens that end here are allowed, as in any string */
             w->ends[depth] = end;
             i++;
             continue;
@@ -34462,8 +34575,8 @@ static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
     }
 }
 
-/* All tokens that may follow, but for those that end a text. Threads inside of strings are walked alone: none may be
-   dropped where they are walked together, else that is done. */
+/* Adds all tokens that may follow, except end-of-text tokens. Threads inside strings are walked one by one, with the
+   tries for strings; if threads would be dropped in a walk with all of them, that walk is made instead. */
 static void specdec__mask_fill(specdec__mask_walk *w)
 {
     const specdec_constraint_state *state = w->state;
@@ -34475,7 +34588,7 @@ static void specdec__mask_fill(specdec__mask_walk *w)
             if (specdec__mask_any_key(w, &state->thread[i]))
                 key = i;
         w->threads_most = 1;
-        if (key != UINT32_MAX) { /* first, as it takes tokens away, too */
+        if (key != UINT32_MAX) { /* first, as it also takes tokens away */
             specdec__mask_key(w, &state->thread[key]);
             sum += w->threads_most;
         }
@@ -34517,7 +34630,7 @@ static void specdec__mask_fill(specdec__mask_walk *w)
     specdec__mask_walk_with(w, state->thread, state->threads, &w->trie->all);
 }
 
-/* The mask of a state. memory: sizeof(specdec__mask_walk) */
+/* Computes the mask of a state: bit i is 1 if token i may follow. memory: sizeof(specdec__mask_walk) */
 static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, const specdec_constraint_state *state,
                                                const specdec_token_trie *trie, uint32_t *mask, void *memory)
 {

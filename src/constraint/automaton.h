@@ -5,19 +5,22 @@
 #pragma once
 #include "../base/base.h"
 
-/* A constraint is a set of rules. The states of a rule are records in one array of 32-bit words, named by their place
-   in it, 0: none. Within a rule bytes lead to at most one state; where a state calls rules, or several alternatives go
-   on side by side, a text has several threads. A thread is a state and a node of a stack; nodes are shared.
+/* A compiled constraint is a set of rules; a rule is an automaton over the bytes of a text. Each state of a rule is a
+   record in one array of 32-bit words; the number of a state is the index of its record's first word, 0: no state.
+   Within a rule a byte leads to at most one state. A state may also call other rules, and several alternatives may be
+   open at once: then the state of a text consists of several threads (as in R. Pike's matcher of regular expressions).
+   A thread is a state and a node of a stack; threads share stack nodes.
 
-   A record begins with its header: kind, flags, need, count of edges, kinds of bytes. Words by kind, behind it:
-   PLAIN         count of calls; edges {low | high << 8, target}; calls {rule, state behind it, 0: that of the caller}
-   KEY           object; first leaf below | leaves << 16; state of keys that are not listed, or 0; edges
-   SET           next state; index of the next property, or SPECDEC__OBJECT_KEEP: none of those that are listed
+   Word 0 of a record is its header: kind, flags, need, number of edges, live kinds of bytes. The words behind the
+   header, for each kind of record:
+   PLAIN         number of calls; edges {low | high << 8, target}; calls {rule, state behind the call, 0: the caller's}
+   KEY           object; first leaf | number of leaves << 16; state that reads unlisted keys, or 0; edges
+   SET           next state; index of the next property, or SPECDEC__OBJECT_KEEP: the key is not listed
    OBJECT, AFTER_MEMBER                      object
    ARRAY, AFTER_ITEM, BEFORE_ITEM            array
-   REPEAT, AFTER_REPEAT                      body's state; at least; at most (UINT32_MAX: any number); the state AFTER
-   An object's OTHER is a SET, or where only some keys are welcome, the state that reads them.
-   States AFTER_... go on with the node that led to them: it holds a counter. */
+   REPEAT, AFTER_REPEAT                      body's state; least; most (UINT32_MAX: no limit); the state AFTER_REPEAT
+   The word OTHER of an object is a SET, or, where only some unlisted keys are allowed, the state that reads such keys.
+   States named AFTER_... keep the stack node that returned to them, as the node holds their counter. */
 enum {
     SPECDEC__VERTEX_PLAIN, SPECDEC__VERTEX_KEY, SPECDEC__VERTEX_SET, SPECDEC__VERTEX_OBJECT,
     SPECDEC__VERTEX_AFTER_MEMBER,
@@ -25,26 +28,28 @@ enum {
     SPECDEC__VERTEX_AFTER_REPEAT
 };
 
-#define SPECDEC__VERTEX_FINAL 16u   /* the rule may end here */
-#define SPECDEC__VERTEX_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
-#define SPECDEC__VERTEX_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
-                                     front of all these: an edge for the quote, perhaps, and one call */
+#define SPECDEC__VERTEX_FINAL 16u   /* the rule may end in this state */
+#define SPECDEC__VERTEX_STRING 32u  /* inside a JSON string without length limits: every character without an escape
+                                       leads back to this state */
+#define SPECDEC__VERTEX_STRINGS 64u /* AFTER_REPEAT: the counted body is one character of a JSON string. PLAIN: the
+                                       state in front of such a repetition: perhaps an edge for the quote, and one
+                                       call */
 #define SPECDEC__VERTEX_KIND(header) ((header) & 15u)
-/* Levels of the stack that it takes to end; 255: it cannot. */
+/* Need: levels of the stack that a text takes from this state to the end of its rule; 255: the rule cannot end. */
 #define SPECDEC__VERTEX_NEED(header) ((header) >> 8 & 255u)
 #define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
 
-/* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
-   ASCII; all else, and <, with which the marks of calls begin. A header says of which kinds any SPECDEC__LIVE_BYTES
-   bytes, in any order, may follow. */
+/* Kinds of bytes, one bit each: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole
+   characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
+   header: any SPECDEC__LIVE_BYTES bytes of these kinds, in any order, are allowed from the state on. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
 #define SPECDEC__LIVE_SHIFT 25
 #define SPECDEC__LIVE_BYTES 40
-#define SPECDEC__KINDS_PLAIN 127u /* all but the last */
+#define SPECDEC__KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
 #define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
 #define SPECDEC__KIND_OTHER 128u
 
-/* The kind of an ASCII character. */
+/* The kind of a byte, one bit; bytes of characters beyond ASCII are KIND_OTHER here. */
 SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
 {
     if (byte >= 'a' && byte <= 'z')
@@ -58,95 +63,107 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
 
-/* Words of an object: behind these, (count + 1) first required properties from i on, (count) states behind keys,
-   (leaves) properties in the order of the tree of keys. */
+/* Words of an object (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of the first key, and behind
+   a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state AFTER_MEMBER; COUNTS: 1 if
+   members are counted. Arrays behind these words: (count + 1) index of the first required property from i on, (count)
+   SET states of the properties, (leaves) properties in the order of the tree of keys. */
 enum {
     SPECDEC__OBJECT_COUNT, SPECDEC__OBJECT_LEAST, SPECDEC__OBJECT_MOST, SPECDEC__OBJECT_KEYS, SPECDEC__OBJECT_COMMA,
     SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS, SPECDEC__OBJECT_WORDS
 };
 #define SPECDEC__OBJECT_KEEP UINT32_MAX
 
-/* Words of an array: behind these, (count + 1) rules of items; the last one for all others, UINT32_MAX: there are none.
-   */
+/* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
+   bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
+   one is the rule of all further items, UINT32_MAX: no further items. */
 enum {
     SPECDEC__ARRAY_COUNT, SPECDEC__ARRAY_LEAST, SPECDEC__ARRAY_MOST, SPECDEC__ARRAY_CAP, SPECDEC__ARRAY_END,
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
 enum {
-    SPECDEC__THREADS = 32,      /* of a state, at most: alternatives behind those are dropped */
-    SPECDEC__STACK_NODES = 64,  /* of a state */
-    SPECDEC__STACK_NEW = 32,    /* that one byte may make */
-    SPECDEC__STACK_HEIGHT = 48, /* how deep a text may nest */
-    SPECDEC__STEP_ITEMS = 64    /* states that one byte may visit */
+    SPECDEC__THREADS = 32,      /* most threads of a state; further alternatives are dropped */
+    SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
+    SPECDEC__STACK_NEW = 32,    /* most stack nodes that reading one byte may add */
+    SPECDEC__STACK_HEIGHT = 48, /* levels of the stack: how deep a text may nest */
+    SPECDEC__STEP_ITEMS = 64    /* most pairs of state and node that reading one byte may visit */
 };
 
+/* A rule of a constraint, as the automaton runs it. */
 typedef struct specdec__rule {
-    uint32_t start, need; /* need: as in headers */
-    uint32_t first[8];    /* (256 bits) bytes that it may begin with */
+    uint32_t start, need; /* start: first state; need: levels of the stack until the rule ends, 255: it cannot */
+    uint32_t first[8];    /* (256 bits) bytes with which a text of the rule may begin */
 } specdec__rule;
 
+/* A compiled constraint: this header, then rules, then words. */
 struct specdec_constraint {
-    uint64_t magic, hash; /* hash: of all words */
+    uint64_t magic, hash; /* hash: of all words, for saved sequences */
     size_t bytes;
     uint32_t rules, words, root;
-    uint32_t free_space;  /* white space between the tokens of JSON is free */
-    uint32_t kinds, kind_count; /* place in words of what is known of arguments, (SPECDEC__KIND_WORDS) each */
+    uint32_t free_space;  /* 1: JSON's white space is allowed between the tokens of JSON */
+    uint32_t kinds, kind_count; /* index of the kinds of tool arguments among the words, and their number;
+                                   (SPECDEC__KIND_WORDS) words each */
 };
 
+/* One of the alternatives that are open in a text. */
 typedef struct specdec__thread {
     uint32_t state, node; /* node 0: the bottom of the stack */
 } specdec__thread;
 
-/* A level of a stack. */
+/* A level of a stack: a rule was called, or an object, array or repetition is open. */
 typedef struct specdec__stack_node {
-    uint32_t back;    /* the state that a rule comes back to */
-    uint32_t counter; /* of repetitions or items; of an object: next property | members << 16 */
+    uint32_t back;    /* the state to which the called rule returns */
+    uint32_t counter; /* repetitions or items so far; for an object: next property | members so far << 16 */
     uint16_t parent, height;
 } specdec__stack_node;
 
-/* Where a text stands. A copy of it is as good. */
+/* The state of a text in a constraint. It holds no pointers, so a copy of it is a state of its own. */
 struct specdec_constraint_state {
-    uint16_t threads, nodes; /* nodes[0] is never used */
-    uint32_t dropped;        /* alternatives were */
+    uint16_t threads, nodes; /* numbers of both; nodes[0] is never used */
+    uint32_t dropped;        /* not 0: alternatives were dropped for lack of room */
     specdec__thread thread[SPECDEC__THREADS];
     specdec__stack_node node[SPECDEC__STACK_NODES];
 };
 
-/* The memory of a step: nodes of a state, and behind them new nodes. */
+/* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
 typedef struct specdec__machine {
     const specdec_constraint *constraint;
     const uint32_t *words;
     const specdec__rule *rules;
     const specdec__stack_node *old;
     specdec__stack_node *fresh;
-    specdec__thread *out, *items; /* items: (SPECDEC__STEP_ITEMS) */
-    uint32_t old_count, fresh_count, fresh_from, fresh_room; /* fresh_from: nodes below belong to earlier steps */
+    specdec__thread *out, *items; /* out: threads behind the byte; items (SPECDEC__STEP_ITEMS): pairs that this byte
+                                     visits */
+    uint32_t old_count, fresh_count, fresh_from, fresh_room; /* new nodes below fresh_from belong to earlier bytes */
     uint32_t out_count, item_count;
-    uint32_t dropped;
+    uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
 } specdec__machine;
 
+/* The rules of a constraint, which lie behind its header. */
 SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_constraint *c)
 {
     return (const specdec__rule *)(const void *)(c + 1);
 }
 
+/* The array of words, which lies behind the rules. */
 SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constraint *c)
 {
     return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rules);
 }
 
+/* A stack node by its number; new nodes are numbered behind those of the state. */
 SPECDEC__INLINE const specdec__stack_node *specdec__machine_node(const specdec__machine *m, uint32_t node)
 {
     return node < m->old_count ? &m->old[node] : &m->fresh[node - m->old_count];
 }
 
+/* Levels of the stack whose top is a node; 0: an empty stack. */
 SPECDEC__INLINE uint32_t specdec__machine_height(const specdec__machine *m, uint32_t node)
 {
     return node ? specdec__machine_node(m, node)->height : 0;
 }
 
-/* A node on top of parent; UINT32_MAX: there is no room. Nodes of one step that are equal are one. */
+/* Pushes a node on top of `parent` and returns its number; UINT32_MAX: no room. Equal nodes of one step are shared. */
 static uint32_t specdec__machine_push(specdec__machine *m, uint32_t back, uint32_t counter, uint32_t parent)
 {
     const uint32_t height = specdec__machine_height(m, parent) + 1;
@@ -169,7 +186,7 @@ static uint32_t specdec__machine_push(specdec__machine *m, uint32_t back, uint32
     return m->old_count + m->fresh_count++;
 }
 
-/* Notes that a step visits a state, which it has not read its byte in. */
+/* Adds a state and its stack node to the list of pairs that this byte visits, once. */
 static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
@@ -187,7 +204,7 @@ static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t
     m->items[m->item_count++].node = node;
 }
 
-/* Does a state go on with the node that led to it? */
+/* Does a state keep the stack node that returned to it, as its counter lies there? */
 SPECDEC__INLINE int specdec__vertex_keeps(uint32_t header)
 {
     const uint32_t kind = SPECDEC__VERTEX_KIND(header);
@@ -196,20 +213,21 @@ SPECDEC__INLINE int specdec__vertex_keeps(uint32_t header)
            kind == SPECDEC__VERTEX_AFTER_REPEAT;
 }
 
-/* Is a rule over in this state, whatever follows? */
+/* Can a rule only end in this state: no edges, no calls? */
 SPECDEC__INLINE int specdec__vertex_over(const uint32_t *record)
 {
     return (record[0] & ~(255u << 8)) == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !record[1];
 }
 
-/* Do only bytes lead on from this state? */
+/* Can a rule only go on by an edge in this state: no calls, no end? */
 SPECDEC__INLINE int specdec__vertex_alone(const uint32_t *record)
 {
     return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
            !(record[0] & SPECDEC__VERTEX_FINAL);
 }
 
-/* A thread behind the byte of a step, unless the stack is too high for it to end. */
+/* Adds a thread behind the byte to m->out, unless the stack would be too high for its rule to end. States in which a
+   rule can only end are replaced by the state that the rule returns to. */
 static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
@@ -233,7 +251,7 @@ static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_
     m->out[m->out_count++].node = node;
 }
 
-/* The end of a rule: what called it goes on. Returns 0 when nothing did. */
+/* Ends the rule that was called by a stack node: its return state is visited. Returns 0 when the stack is empty. */
 static int specdec__machine_return(specdec__machine *m, uint32_t node)
 {
     const specdec__stack_node *top;
@@ -245,10 +263,10 @@ static int specdec__machine_return(specdec__machine *m, uint32_t node)
     return 1;
 }
 
-/* The edge of this byte among so many, in order; NULL: there is none. */
+/* The edge for a byte, by binary search among `count` edges in order of their bytes; NULL: none. */
 SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
-    while (count > 4) { /* the last edge whose low is not above the byte is the upper half's, or not */
+    while (count > 4) { /* invariant: the edge, if there is one, is among the `count` edges from `edge` on */
         const uint32_t half = count / 2;
 
         if ((edge[2 * half] & 255) <= byte) {
@@ -264,7 +282,8 @@ SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint3
     return NULL;
 }
 
-/* May this property be the next one, by the counter of an object's node? The stack must have room for its value. */
+/* Is a listed property allowed as the next member, by the counter of the object's stack node? `height`: levels of the
+   stack; its value must have room there. */
 static int specdec__object_takes(const specdec__machine *m, const uint32_t *object, uint32_t property, uint32_t counter,
                                  uint32_t height)
 {
@@ -277,7 +296,7 @@ static int specdec__object_takes(const specdec__machine *m, const uint32_t *obje
         return 0;
     if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
         return 0;
-    if (object[SPECDEC__OBJECT_COUNTS]) { /* so many members must follow: those required have room below the most */
+    if (object[SPECDEC__OBJECT_COUNTS]) { /* the required properties behind this one must fit below the most members */
         uint32_t i, required = 0;
 
         for (i = property + 1; i < count && first[i] < count; i = first[i] + 1)
@@ -288,7 +307,7 @@ static int specdec__object_takes(const specdec__machine *m, const uint32_t *obje
     return 1;
 }
 
-/* May a key follow that is not listed? */
+/* Is an unlisted key allowed as the next member? */
 static int specdec__object_takes_other(const specdec__machine *m, const uint32_t *object, uint32_t counter,
                                        uint32_t height)
 {
@@ -302,7 +321,7 @@ static int specdec__object_takes_other(const specdec__machine *m, const uint32_t
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
-/* May the key of the next member be, or begin as, what led to this KEY state? */
+/* Is any key allowed whose first bytes lead to this KEY state? */
 static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint32_t node)
 {
     const uint32_t *record = m->words + key, *object = m->words + record[1];
@@ -319,7 +338,7 @@ static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint
            specdec__object_takes_other(m, object, counter, height);
 }
 
-/* The states behind a key's bytes: along the tree of listed keys, or away from it. */
+/* Reads a byte of a key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted key. */
 static void specdec__machine_key(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -336,7 +355,7 @@ static void specdec__machine_key(specdec__machine *m, const specdec__thread *at,
     } else if (record[3] && specdec__object_takes_other(m, object, node->counter, node->height)) {
         const uint32_t other = object[SPECDEC__OBJECT_OTHER];
 
-        /* Where all keys are welcome, the states of all strings read them, which must come back here. */
+        /* Where all unlisted keys are allowed, the states of any JSON string read them and then return here. */
         if (SPECDEC__VERTEX_KIND(m->words[other]) == SPECDEC__VERTEX_SET)
             specdec__machine_visit(m, record[3], specdec__machine_push(m, other, 0, at->node));
         else
@@ -344,12 +363,13 @@ static void specdec__machine_key(specdec__machine *m, const specdec__thread *at,
     }
 }
 
-/* Whether JSON's white space may stand here. */
+/* Is this byte white space, and is white space free in this constraint? */
 SPECDEC__INLINE int specdec__machine_space(const specdec__machine *m, uint32_t byte)
 {
     return m->constraint->free_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
 }
 
+/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, the closing brace. */
 static void specdec__machine_object(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -377,7 +397,7 @@ static void specdec__machine_object(specdec__machine *m, const specdec__thread *
         specdec__machine_arrive(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
 }
 
-/* The rule of item i of an array; UINT32_MAX: there is none. */
+/* The rule of item i of an array; UINT32_MAX: the array ends before it. */
 SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
 {
     const uint32_t count = array[SPECDEC__ARRAY_COUNT];
@@ -385,6 +405,7 @@ SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
     return i >= array[SPECDEC__ARRAY_MOST] ? UINT32_MAX : array[SPECDEC__ARRAY_WORDS + (i < count ? i : count)];
 }
 
+/* Reads a byte in an array: white space, the closing bracket, a comma, or the first byte of an item. */
 static void specdec__machine_array(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
@@ -412,7 +433,7 @@ static void specdec__machine_array(specdec__machine *m, const specdec__thread *a
     }
 }
 
-/* A repetition, begun or behind one of its bodies: one more, or its end. */
+/* Visits what may follow in a counted repetition: its body once more, and, behind enough bodies, its end. */
 static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *at)
 {
     const uint32_t *record = m->words + at->state;
@@ -421,7 +442,7 @@ static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *
     const uint32_t parent = begins ? at->node : specdec__machine_node(m, at->node)->parent;
     const uint32_t after = record[4];
 
-    if (done < record[3]) { /* a counter beyond the least does not matter where there is no most */
+    if (done < record[3]) { /* without a limit, counts above the least are not told apart */
         const uint32_t more = record[3] == UINT32_MAX && done >= record[2] ? done : done + 1;
 
         specdec__machine_visit(m, record[1], specdec__machine_push(m, after, more, parent));
@@ -430,6 +451,7 @@ static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *
         specdec__machine_return(m, parent);
 }
 
+/* Reads a byte in a PLAIN state: by its edges, in the rules that it calls, or behind the end of its rule. */
 static void specdec__machine_plain(specdec__machine *m, const specdec__thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, edges = SPECDEC__VERTEX_EDGES(record[0]);
@@ -455,7 +477,7 @@ static void specdec__machine_plain(specdec__machine *m, const specdec__thread *a
         specdec__machine_return(m, at->node);
 }
 
-/* A member's key was read: its object's node counts it. */
+/* Counts the member whose key was read, in a new stack node of its object, then visits the state behind the key. */
 static void specdec__machine_set(specdec__machine *m, const specdec__thread *at)
 {
     const uint32_t *record = m->words + at->state;
@@ -469,7 +491,7 @@ static void specdec__machine_set(specdec__machine *m, const specdec__thread *at)
     specdec__machine_visit(m, record[1], specdec__machine_push(m, node->back, index | seen << 16, node->parent));
 }
 
-/* All threads behind a byte, into m->out. */
+/* Reads a byte with all threads; the threads behind it are written to m->out. */
 static void specdec__machine_step(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t byte)
 {
     uint32_t i;
@@ -492,7 +514,7 @@ static void specdec__machine_step(specdec__machine *m, const specdec__thread *th
     }
 }
 
-/* Marks the nodes that threads lead to. Returns how many there are; live: (old_count + fresh_count) */
+/* Marks the stack nodes that threads use in live (old_count + fresh_count). Returns how many are marked. */
 static uint32_t specdec__machine_mark(const specdec__machine *m, const specdec__thread *threads, uint32_t count,
                                       unsigned char *live)
 {
@@ -507,7 +529,7 @@ static uint32_t specdec__machine_mark(const specdec__machine *m, const specdec__
     return marked;
 }
 
-/* Drops threads until their nodes fit into a state. */
+/* Drops threads, the last ones first, until the stack nodes of the others fit into a state. */
 static void specdec__machine_fit(specdec__machine *m, unsigned char *live)
 {
     while (specdec__machine_mark(m, m->out, m->out_count, live) >= SPECDEC__STACK_NODES) {
@@ -516,7 +538,7 @@ static void specdec__machine_fit(specdec__machine *m, unsigned char *live)
     }
 }
 
-/* Puts the machine's threads and the nodes that they lead to into a state; old nodes may be those of that state. */
+/* Stores the threads in m->out and their stack nodes in a state, which may be the one that was read. */
 static void specdec__machine_keep(specdec__machine *m, specdec_constraint_state *state)
 {
     unsigned char live[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
@@ -545,6 +567,7 @@ static void specdec__machine_keep(specdec__machine *m, specdec_constraint_state 
     state->dropped |= m->dropped;
 }
 
+/* Prepares the working memory for reading a byte in a state. */
 static void specdec__machine_begin(specdec__machine *m, const specdec_constraint *c,
                                    const specdec_constraint_state *state)
 {
@@ -556,7 +579,7 @@ static void specdec__machine_begin(specdec__machine *m, const specdec_constraint
     m->old_count = state->nodes;
 }
 
-/* Is the text of this state whole? */
+/* Is the text complete in this state, so that it may end? */
 static int specdec__vertex_complete(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
@@ -585,14 +608,15 @@ static int specdec__vertex_complete(const specdec_constraint *c, const specdec_c
     return 0;
 }
 
-/* Reads a byte. Returns 0, and changes nothing, when it may not follow. */
+/* Reads a byte: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte is not
+   allowed. */
 static int specdec__vertex_advance(const specdec_constraint *c, specdec_constraint_state *state, unsigned char byte)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
     specdec__thread out[SPECDEC__THREADS], items[SPECDEC__STEP_ITEMS];
     specdec__machine m;
 
-    if (state->threads == 1) { /* inside of strings and words: one thread, whose stack stays */
+    if (state->threads == 1) { /* fast path inside strings and words: a single thread, whose stack does not change */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
         if (specdec__vertex_alone(record)) {
@@ -619,6 +643,7 @@ static int specdec__vertex_advance(const specdec_constraint *c, specdec_constrai
     return 1;
 }
 
+/* The state of an empty text: one thread at the start of the root rule. */
 static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
@@ -626,7 +651,7 @@ static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, s
     state->thread[0].state = specdec__constraint_rules(c)[c->root].start;
 }
 
-/* Adds the bytes that threads may read in this state to a set of 256 bits: perhaps more of them than are taken. */
+/* Adds the bytes that a state may read to a set of 256 bits; the set may hold bytes that are then refused. */
 static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uint32_t set[8])
 {
     const uint32_t *record = m->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
@@ -641,7 +666,7 @@ static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uin
             for (j = 0; j < 8; j++)
                 set[j] |= m->rules[record[at]].first[j];
         if (kind == SPECDEC__VERTEX_KEY && record[3])
-            specdec__vertex_first(m, record[3], set); /* a PLAIN one */
+            specdec__vertex_first(m, record[3], set); /* the state that reads unlisted keys is PLAIN */
     } else {
         for (j = 0; j < 8; j++)
             set[j] = UINT32_MAX;

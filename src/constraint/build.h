@@ -8,59 +8,62 @@
 
 SPECDEC__FOR_SIZE
 
-/* Items of 32 bits that grow; a larger array replaces one that is full. */
+/* A growing array of 32-bit items. When it is full, a larger copy takes its place; the old memory stays unused. */
 typedef struct specdec__vector {
     uint32_t *data;
     uint32_t count, room;
 } specdec__vector;
 
-/* What a constraint is built in: the caller's block. Words grow from its front, all else from its back. */
+/* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
 typedef struct specdec__build {
     unsigned char *base;
-    size_t size, back;         /* bytes; where what grows from the back begins */
-    uint32_t *words;           /* (word_count) behind the header */
+    size_t size, back;         /* size in bytes; offset where scratch memory begins */
+    uint32_t *words;           /* (word_count) words, behind the constraint's header */
     uint32_t word_count;
-    specdec__vector rules;     /* (rules) state that each begins in; 0: not built yet */
-    specdec__vector nullable;  /* (rules) not 0: it matches the empty text */
-    specdec__vector states;    /* all records */
-    specdec__vector tree;      /* (SPECDEC__TREE_WORDS) syntax trees */
-    specdec__vector ranges;    /* (2) of characters, for sets */
-    specdec__vector nfa;       /* (3) type | low << 8 | high << 16; next; next or rule */
-    uint32_t repeat_limit;     /* states above which a counted repetition becomes one with a counter; 0: never */
-    int strings;               /* characters as in a JSON string: some must be escaped */
-    int raw;                   /* strings are built as they are: nothing in them is escaped */
-    uint32_t kinds, kind_count; /* as in the header */
-    uint64_t work;             /* how much was done: a bound for what is hostile */
-    uint32_t body, character, quote; /* states inside a JSON string; rule of one character; where a string begins */
-    uint32_t crowd;            /* the state that has too many alternatives */
-    int failed;                /* SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
-    const char *why;
-    size_t at;                 /* place in the text that failed */
+    specdec__vector rules;     /* (rules) first state of each rule; 0: not built yet */
+    specdec__vector nullable;  /* (rules) not 0: the rule matches the empty text */
+    specdec__vector states;    /* indices of all records among the words */
+    specdec__vector tree;      /* (SPECDEC__TREE_WORDS a node) syntax trees */
+    specdec__vector ranges;    /* (2) first and last character of each range of a set */
+    specdec__vector nfa;       /* (3) type | low byte << 8 | high byte << 16; next state; second next state, label or
+                                  rule */
+    uint32_t repeat_limit;     /* states above which a repetition is counted at run time instead of copied; 0: never */
+    int strings;               /* 1: characters are spelled as in a JSON string, some with an escape */
+    int raw;                   /* 1: strings are built without escapes */
+    uint32_t kinds, kind_count; /* kinds of tool arguments, as in struct specdec_constraint */
+    uint64_t work;             /* units of work so far, limited by BUILD_WORK against hostile sources */
+    uint32_t body, character, quote; /* states inside a JSON string and in front of it (its quote); rule of one
+                                        character */
+    uint32_t crowd;            /* state that was refused, as it has too many alternatives */
+    int failed;                /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
+    const char *why;           /* text of the error */
+    size_t at;                 /* byte offset of the error in the source */
 } specdec__build;
 
 enum {
     SPECDEC__TREE_EMPTY, SPECDEC__TREE_SET, SPECDEC__TREE_ALL, SPECDEC__TREE_ANY, SPECDEC__TREE_REPEAT,
     SPECDEC__TREE_RULE, SPECDEC__TREE_BEGIN, SPECDEC__TREE_END,
-    SPECDEC__TREE_COUNTED /* all of a rule: repetitions of the rule before it, which a counter counts */
+    SPECDEC__TREE_COUNTED /* node of a rule by itself: repetitions of the rule before it, counted at run time */
 };
 
-/* A tree's node: kind; first child; next sibling; two numbers: ranges and their count, least and most, a rule. The
-   children of ALL are in reverse order. */
+/* Words of a tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number of
+   ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
 enum {
     SPECDEC__TREE_KIND, SPECDEC__TREE_CHILD, SPECDEC__TREE_NEXT, SPECDEC__TREE_A, SPECDEC__TREE_B, SPECDEC__TREE_WORDS
 };
 
+/* Types of NFA states. */
 enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
 };
 
-#define SPECDEC__BUILD_WORK 30000000u
-#define SPECDEC__BUILD_NFA 60000u    /* states of one expression */
-#define SPECDEC__BUILD_DFA 8000u
-#define SPECDEC__BUILD_DEPTH 100     /* brackets in brackets */
+#define SPECDEC__BUILD_WORK 30000000u /* units of work that building a constraint may take */
+#define SPECDEC__BUILD_NFA 60000u    /* NFA states of one expression */
+#define SPECDEC__BUILD_DFA 8000u     /* states of one DFA */
+#define SPECDEC__BUILD_DEPTH 100     /* nesting of brackets in a source */
 #define SPECDEC__LAST_CHARACTER 0x10ffffu
 
-/* Ends the work; the first reason counts. Returns 0. */
+/* Stores an error, unless an earlier one is stored. Returns 0. */
 static int specdec__build_fail(specdec__build *b, int code, const char *why)
 {
     if (!b->failed) {
@@ -70,7 +73,7 @@ static int specdec__build_fail(specdec__build *b, int code, const char *why)
     return 0;
 }
 
-/* Counts work. Returns 0 when it is too much. */
+/* Adds to the units of work. Returns 0 when the build has failed or the work is above its limit. */
 static int specdec__build_works(specdec__build *b, size_t amount)
 {
     b->work += amount;
@@ -79,7 +82,7 @@ static int specdec__build_works(specdec__build *b, size_t amount)
     return !b->failed;
 }
 
-/* Scratch memory for count items of 32 bits, not zeroed; NULL: there is none left. */
+/* Scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
 static uint32_t *specdec__build_scratch(specdec__build *b, size_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -93,7 +96,7 @@ static uint32_t *specdec__build_scratch(specdec__build *b, size_t count)
     return (uint32_t *)(void *)(b->base + b->back);
 }
 
-/* Room for so many more items. Returns their place, UINT32_MAX: there is no memory. */
+/* Appends room for `count` items to a vector. Returns the index of the first one; UINT32_MAX: the block is full. */
 static uint32_t specdec__vector_add(specdec__build *b, specdec__vector *v, uint32_t count)
 {
     if (count > v->room - v->count) {
@@ -111,6 +114,7 @@ static uint32_t specdec__vector_add(specdec__build *b, specdec__vector *v, uint3
     return v->count - count;
 }
 
+/* Appends an item to a vector. */
 static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t item)
 {
     const uint32_t at = specdec__vector_add(b, v, 1);
@@ -119,7 +123,7 @@ static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t
         v->data[at] = item;
 }
 
-/* Room for a record, or for what records name, zeroed. Returns its place; 0: there is no memory. */
+/* Appends `count` zeroed words. Returns the index of the first one; 0: the block is full. */
 static uint32_t specdec__build_words(specdec__build *b, uint32_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -134,7 +138,7 @@ static uint32_t specdec__build_words(specdec__build *b, uint32_t count)
     return at;
 }
 
-/* A record of a kind, of so many words. */
+/* Appends a record of `count` words with a header. Returns its state; 0: the block is full. */
 static uint32_t specdec__build_state(specdec__build *b, uint32_t header, uint32_t count)
 {
     const uint32_t at = specdec__build_words(b, count);
@@ -146,6 +150,7 @@ static uint32_t specdec__build_state(specdec__build *b, uint32_t header, uint32_
     return at;
 }
 
+/* Adds a rule that is not built yet. Returns its number. */
 static uint32_t specdec__build_rule(specdec__build *b)
 {
     specdec__vector_push(b, &b->rules, 0);
@@ -153,8 +158,9 @@ static uint32_t specdec__build_rule(specdec__build *b)
     return b->failed ? 0 : b->rules.count - 1;
 }
 
-/* ---- Trees. */
+/* ---- Syntax trees of expressions over characters. */
 
+/* Adds a node to the syntax trees. Returns its index. */
 static uint32_t specdec__tree_add(specdec__build *b, uint32_t kind, uint32_t child, uint32_t a, uint32_t more)
 {
     const uint32_t at = specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
@@ -171,7 +177,7 @@ static uint32_t specdec__tree_add(specdec__build *b, uint32_t kind, uint32_t chi
     return at;
 }
 
-/* Puts a node before the first child of another one. */
+/* Makes a node the first child of `parent`. */
 static void specdec__tree_prepend(specdec__build *b, uint32_t parent, uint32_t child)
 {
     if (!b->failed) {
@@ -180,18 +186,20 @@ static void specdec__tree_prepend(specdec__build *b, uint32_t parent, uint32_t c
     }
 }
 
+/* Adds the characters low to high to the ranges of the set that is being made. */
 static void specdec__range_add(specdec__build *b, uint32_t low, uint32_t high)
 {
     specdec__vector_push(b, &b->ranges, low);
     specdec__vector_push(b, &b->ranges, high);
 }
 
-/* A set of the ranges behind `from`. */
+/* A SET node of the ranges from index `from` to the last one. */
 static uint32_t specdec__tree_set(specdec__build *b, uint32_t from)
 {
     return specdec__tree_add(b, SPECDEC__TREE_SET, 0, from, (b->ranges.count - from) / 2);
 }
 
+/* A SET node of one range of characters. */
 static uint32_t specdec__tree_character(specdec__build *b, uint32_t low, uint32_t high)
 {
     const uint32_t from = b->ranges.count;
@@ -200,13 +208,13 @@ static uint32_t specdec__tree_character(specdec__build *b, uint32_t low, uint32_
     return specdec__tree_set(b, from);
 }
 
-/* Turns the ranges behind `from` into all other characters. */
+/* Replaces the ranges from index `from` on by their complement in Unicode. */
 static void specdec__ranges_negate(specdec__build *b, uint32_t from)
 {
     const uint32_t count = (b->ranges.count - from) / 2;
     uint32_t *range = b->ranges.data + from, i, j, next = 0;
 
-    for (i = 1; i < count; i++) { /* in order of their beginnings */
+    for (i = 1; i < count; i++) { /* insertion sort by the first character */
         const uint32_t low = range[2 * i], high = range[2 * i + 1];
 
         for (j = i; j && range[2 * j - 2] > low; j--) {
@@ -219,7 +227,7 @@ static void specdec__ranges_negate(specdec__build *b, uint32_t from)
     if (!specdec__build_works(b, (size_t)count * count / 8))
         return;
     b->ranges.count = from;
-    for (i = 0; i < count; i++) { /* what is written is never ahead of what is read */
+    for (i = 0; i < count; i++) { /* in place: a range is only written where it was read already */
         const uint32_t low = range[2 * i], high = range[2 * i + 1];
 
         if (low > next) {
@@ -232,8 +240,9 @@ static void specdec__ranges_negate(specdec__build *b, uint32_t from)
         specdec__range_add(b, next, SPECDEC__LAST_CHARACTER);
 }
 
-/* ---- The NFA, built from its end: each function gets the state that follows, and returns the first one. */
+/* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
 
+/* Adds a state to the NFA. Returns its index; UINT32_MAX: failed. */
 static uint32_t specdec__nfa_add(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
 {
     const uint32_t at = specdec__vector_add(b, &b->nfa, 3);
@@ -248,13 +257,13 @@ static uint32_t specdec__nfa_add(specdec__build *b, uint32_t head, uint32_t next
     return at;
 }
 
-/* One of two; UINT32_MAX: nothing. */
+/* A SPLIT state that leads to two states; with UINT32_MAX in place of a state, the other one itself. */
 static uint32_t specdec__nfa_either(specdec__build *b, uint32_t one, uint32_t other)
 {
     return one == UINT32_MAX ? other : specdec__nfa_add(b, SPECDEC__NFA_SPLIT, one, other);
 }
 
-/* A byte; the same that was added behind `from` is used again. */
+/* A BYTE state; an equal one that was added from index `from` on is used again. */
 static uint32_t specdec__nfa_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
 {
     const uint32_t head = SPECDEC__NFA_BYTE | low << 8 | high << 16;
@@ -268,6 +277,7 @@ static uint32_t specdec__nfa_byte(specdec__build *b, uint32_t from, uint32_t low
     return specdec__nfa_add(b, head, next, 0);
 }
 
+/* Writes a character as UTF-8. Returns its bytes. */
 static uint32_t specdec__utf8(uint32_t code, unsigned char out[4])
 {
     if (code < 0x80) {
@@ -292,7 +302,8 @@ static uint32_t specdec__utf8(uint32_t code, unsigned char out[4])
     return 4;
 }
 
-/* Adds the characters low to high, as UTF-8, to those at `all`: cut where bytes behind the first run full circles. */
+/* Adds the characters low to high, as UTF-8, to the alternatives in `all`. The range is cut so that in each part all
+   bytes behind the first different one take all their values. */
 static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
                                   uint32_t next)
 {
@@ -304,7 +315,7 @@ static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all
 
         for (i = 0; i < 6 && ends[i] < low; i++)
             ;
-        if (i == 3) { /* halves of pairs are no characters */
+        if (i == 3) { /* surrogates are no characters */
             low = 0xe000;
             continue;
         }
@@ -329,7 +340,8 @@ static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all
     return all;
 }
 
-/* \u00XX, and for some the short form, in a JSON string. */
+/* Adds a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the alternatives in
+   `all`. */
 static uint32_t specdec__nfa_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
@@ -356,7 +368,7 @@ static uint32_t specdec__nfa_escape(specdec__build *b, uint32_t from, uint32_t a
     return all;
 }
 
-/* A character of so many ranges. No range: nothing matches. */
+/* One character of a set of ranges; without ranges, a state that nothing matches. */
 static uint32_t specdec__nfa_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
 {
     const uint32_t from = b->nfa.count;
@@ -370,7 +382,7 @@ static uint32_t specdec__nfa_set(specdec__build *b, uint32_t ranges, uint32_t co
             for (; low <= high && low <= '\\'; low++) {
                 if (low < 0x20 || low == '"' || low == '\\') {
                     all = specdec__nfa_escape(b, from, all, low, next);
-                } else { /* up to the next one that must be escaped */
+                } else { /* stops in front of the next character that needs an escape */
                     const uint32_t limit = low < '"' ? '"' - 1 : '\\' - 1, end = high < limit ? high : limit;
 
                     all = specdec__nfa_either(b, all, specdec__nfa_byte(b, from, low, end, next));
@@ -379,12 +391,14 @@ static uint32_t specdec__nfa_set(specdec__build *b, uint32_t ranges, uint32_t co
             }
         all = specdec__nfa_utf8(b, from, all, low, high, next);
     }
-    return all == UINT32_MAX ? specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1 << 8, next, 0) : all; /* low 1, high 0 */
+    return all == UINT32_MAX ? specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1 << 8, next, 0) : all; /* an empty range of
+                                                                                                  bytes: low 1, high
+                                                                                                  0 */
 }
 
 static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t next);
 
-/* A repetition, with copies of what is repeated. */
+/* A repetition of a tree, as copies: `least` of them, then optional ones or a loop. */
 static uint32_t specdec__nfa_repeat(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -404,6 +418,7 @@ static uint32_t specdec__nfa_repeat(specdec__build *b, uint32_t tree, uint32_t n
     return at;
 }
 
+/* The NFA of a syntax tree, followed by the state `next`. Returns its first state. */
 static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -432,22 +447,22 @@ static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t nex
     }
 }
 
-/* ---- Subset construction. */
+/* ---- Subset construction: the DFA of an NFA. */
 
-/* A DFA. Classes of bytes are intervals. State 0 has no way out, 1 is the first. */
+/* A DFA over classes of bytes, which are intervals. State 0 rejects, state 1 is the first. */
 typedef struct specdec__dfa {
     uint32_t states, classes;
-    unsigned char low[257];  /* (classes) first byte of each; */
+    unsigned char low[257];  /* (classes) first byte of each class */
     unsigned char of[256];   /* class of each byte */
-    specdec__vector next;    /* (states, classes) */
-    specdec__vector label;   /* (states) bits of what is accepted */
-    specdec__vector calls;   /* (3) state, rule, state behind it; in order of states */
-    specdec__vector sets;    /* while it is built: per state, place and count in members */
-    specdec__vector members, slots, mark, list;
-    uint32_t generation;
+    specdec__vector next;    /* (states, classes) next state */
+    specdec__vector label;   /* (states) bits of the labels that are accepted in the state */
+    specdec__vector calls;   /* (3) state, rule that it calls, state behind the call; in order of states */
+    specdec__vector sets;    /* while it is built: first index and number of NFA states in members, for each state */
+    specdec__vector members, slots, mark, list; /* NFA states of all sets; hash table of sets; visited; current set */
+    uint32_t generation;     /* mark[] of the NFA states in the current set */
 } specdec__dfa;
 
-/* Notes the borders between classes: 256 bits. */
+/* Sets the classes of bytes from their borders: border[i] is 1 where a class begins at byte i. */
 static void specdec__dfa_classes(specdec__dfa *d, const unsigned char *border)
 {
     uint32_t i;
@@ -460,18 +475,19 @@ static void specdec__dfa_classes(specdec__dfa *d, const unsigned char *border)
     }
 }
 
+/* The last byte of a class. */
 static uint32_t specdec__dfa_high(const specdec__dfa *d, uint32_t class_of_bytes)
 {
     return class_of_bytes + 1 < d->classes ? (uint32_t)d->low[class_of_bytes + 1] - 1 : 255;
 }
 
-/* Adds a state of the NFA, and what it leads to without a byte, to d->list. first: nothing was read yet. */
+/* Adds the epsilon closure of an NFA state to d->list. first: nothing was read yet; last: anchors at the end hold. */
 static void specdec__dfa_close(specdec__build *b, specdec__dfa *d, uint32_t state, int first, int last)
 {
     uint32_t from = d->list.count, at = from;
 
     specdec__vector_push(b, &d->list, state);
-    /* The list is its own work list: states that only lead on are taken out of it again. */
+    /* The list is also the list of work: SPLIT and anchor states are replaced by the states behind them. */
     while (at < d->list.count && specdec__build_works(b, 1)) {
         const uint32_t n = d->list.data[at], *node = b->nfa.data + n, type = node[0] & 255;
         uint32_t i;
@@ -492,7 +508,7 @@ static void specdec__dfa_close(specdec__build *b, specdec__dfa *d, uint32_t stat
     }
 }
 
-/* Labels of a set of states: of what is accepted when the text ends here. */
+/* Labels of a set of NFA states: bits of the ACCEPT states reached if the text ends here. */
 static uint32_t specdec__dfa_label(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
 {
     uint32_t i, label = 0, ends = 0;
@@ -516,6 +532,7 @@ static uint32_t specdec__dfa_label(specdec__build *b, specdec__dfa *d, uint32_t 
     return label;
 }
 
+/* A hash of a set of NFA states, whatever their order. */
 static uint32_t specdec__dfa_hash(const uint32_t *member, uint32_t count)
 {
     uint64_t sum = count;
@@ -526,7 +543,7 @@ static uint32_t specdec__dfa_hash(const uint32_t *member, uint32_t count)
     return (uint32_t)(sum ^ sum >> 32);
 }
 
-/* Puts a state into the table of sets, which doubles when it is half full. */
+/* Enters a state into the hash table of sets, which doubles when it is half full. */
 static void specdec__dfa_enter(specdec__build *b, specdec__dfa *d, uint32_t state)
 {
     uint32_t i, hash;
@@ -547,7 +564,7 @@ static void specdec__dfa_enter(specdec__build *b, specdec__dfa *d, uint32_t stat
     d->slots.data[hash & (d->slots.count - 1)] = state;
 }
 
-/* The state of the set in d->list, whose members are those marked last; a new one where there is none. */
+/* The state of the set in d->list, whose members are marked; a set that is new gets a new state. */
 static uint32_t specdec__dfa_state(specdec__build *b, specdec__dfa *d, int first)
 {
     const uint32_t count = d->list.count;
@@ -585,7 +602,7 @@ static uint32_t specdec__dfa_state(specdec__build *b, specdec__dfa *d, int first
     return b->failed ? 0 : state;
 }
 
-/* The state behind a byte of a class, or behind a rule. */
+/* The state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
 static uint32_t specdec__dfa_target(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type, uint32_t what)
 {
     const uint32_t from = d->sets.data[2 * state], count = d->sets.data[2 * state + 1];
@@ -604,6 +621,7 @@ static uint32_t specdec__dfa_target(specdec__build *b, specdec__dfa *d, uint32_t
     return specdec__dfa_state(b, d, 0);
 }
 
+/* An empty DFA, with state 0 only. */
 static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
 {
     memset(d, 0, sizeof *d);
@@ -613,7 +631,7 @@ static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
     specdec__vector_push(b, &d->label, 0);
 }
 
-/* The DFA of the NFA that begins in a state. Returns 0 when it failed. */
+/* Builds the DFA of the NFA that begins in state `start`. Returns 0 when the build failed. */
 static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start)
 {
     unsigned char border[257];
@@ -657,10 +675,11 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
     return !b->failed;
 }
 
-/* How two DFAs become one: labels of both, of the first only without the second, of either. */
+/* How a product of two DFAs accepts: where both do, where the first does and the second does not, where either does. */
 enum { SPECDEC__DFA_BOTH, SPECDEC__DFA_WITHOUT, SPECDEC__DFA_EITHER };
 
-/* The product of two DFAs without calls. Pairs of states are the members of its sets. */
+/* The product of two DFAs without calls: a state is a pair of states, kept in d->sets. Returns 0 when the build
+   failed. */
 static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y,
                                 int how)
 {
@@ -675,7 +694,8 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
         border[y->low[i]] = 1;
     specdec__dfa_classes(d, border);
     specdec__vector_add(b, &d->next, d->classes);
-    specdec__vector_push(b, &d->slots, 0); /* chains: of each state of x, the pairs that have it */
+    specdec__vector_push(b, &d->slots, 0); /* first pair of each state of x; pairs of one state are chained through
+                                              members */
     for (i = 1; i < x->states; i++)
         specdec__vector_push(b, &d->slots, 0);
     if (b->failed)
@@ -714,7 +734,7 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
     return !b->failed;
 }
 
-/* The state that a text leads to from another one. */
+/* The state in which a DFA is after it has read a text from `state` on. */
 static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
 {
     size_t i;
@@ -724,8 +744,8 @@ static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const u
     return state;
 }
 
-/* Marks the states of a DFA without calls from which something is accepted. Others become state 0 where they are led
-   to. Returns whether the first one is of these. */
+/* Replaces states from which no accepting state can be reached by state 0, in a DFA without calls. Returns 0 when state
+   1 is such a state, so that the DFA accepts no text. */
 static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
 {
     specdec__vector alive;
@@ -747,7 +767,7 @@ static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
     return !b->failed && alive.data[1];
 }
 
-/* Are two states alike, by the blocks of what they lead to? */
+/* Are two states in one block, and do all classes lead them to equal blocks? */
 static int specdec__dfa_alike(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
 {
     const uint32_t *x = d->next.data + (size_t)a * d->classes, *y = d->next.data + (size_t)c * d->classes;
@@ -759,8 +779,8 @@ static int specdec__dfa_alike(const specdec__dfa *d, const uint32_t *block, uint
     return block[a] == block[c];
 }
 
-/* Splits blocks of states by what these lead to. Returns how many blocks there are then. now: (states) their numbers,
-   in order of their first states; slots: (mask + 1) an open hash. */
+/* Splits blocks of states by the blocks that their classes lead to (Moore's partition refinement). Returns the number
+   of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table of blocks. */
 static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
                                    uint32_t *slots, uint32_t mask)
 {
@@ -786,7 +806,7 @@ static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block,
     return count;
 }
 
-/* Makes one of states that nothing tells apart (E. F. Moore 1956), of a DFA without calls. State 1 stays the first. */
+/* Minimises a DFA without calls: equivalent states become one (E. F. Moore 1956). State 1 stays the first. */
 static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
 {
     uint32_t mask = 15, count = 0, before = 0, i, c, *block, *now, *first, *slots;
@@ -809,7 +829,7 @@ static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
         before = count;
         memcpy(block, now, (size_t)d->states * 4);
     }
-    for (i = 0; i < count; i++) { /* a block's first state is never below its number */
+    for (i = 0; i < count; i++) { /* a block's first state is never below the block's number */
         d->label.data[i] = d->label.data[first[i]];
         for (c = 0; c < d->classes; c++)
             d->next.data[(size_t)i * d->classes + c] = block[d->next.data[(size_t)first[i] * d->classes + c]];
@@ -819,9 +839,10 @@ static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
     d->next.count = count * d->classes;
 }
 
-/* ---- Records. */
+/* ---- Records of the automaton from the states of a DFA. */
 
-/* What a DFA's state becomes: edges where classes that lead to the same state are one, and calls. */
+/* Writes the edges of a DFA's state to `out` (NULL: only counts them); neighbouring classes with one target share an
+   edge. place: record of each state. Returns the number of edges. */
 static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const uint32_t *place, uint32_t *out)
 {
     const uint32_t *next = d->next.data + (size_t)state * d->classes;
@@ -844,8 +865,8 @@ static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const
     return count;
 }
 
-/* Records of a DFA, which becomes the least one. ends (32) says where a quote leads that ends each label; NULL:
-   accepting states end a rule. Returns the first one. places: those of all states, or NULL. */
+/* Minimises a DFA and appends its states as records. ends: (32) state behind the closing quote for each label; NULL:
+   accepting states end the rule. Returns the first state. places: receives the record of each state, or NULL. */
 static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t *ends, uint32_t **places)
 {
     uint32_t *place, i, call = 0, at;
@@ -871,7 +892,7 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
             return 0;
         record = b->words + place[i];
         edges = specdec__emit_edges(d, i, place, record + 2);
-        if (ends && label) { /* in order of bytes; no byte of a string's inside is a quote */
+        if (ends && label) { /* edges stay in order of bytes; no string has a quote inside */
             uint32_t j, bit = 0;
 
             while (!(label >> bit & 1))
@@ -897,7 +918,7 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
     return place[1];
 }
 
-/* Calls whose end is the end of their rule need no level of the stack. */
+/* Turns calls whose return state only ends the caller's rule into tail calls, which need no level of the stack. */
 static void specdec__build_tails(specdec__build *b)
 {
     uint32_t i, j;
@@ -917,7 +938,7 @@ static void specdec__build_tails(specdec__build *b)
     }
 }
 
-/* Builds a rule from a tree. */
+/* Builds a rule from a syntax tree. Returns 0 when the build failed. */
 static int specdec__build_expression(specdec__build *b, uint32_t rule, uint32_t tree)
 {
     specdec__dfa d;

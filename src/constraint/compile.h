@@ -16,7 +16,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* The whole text is one expression. */
+/* Builds the constraint of a regular expression that the whole text must match. */
 static void specdec__compile_regex(specdec__build *b, const unsigned char *text, size_t size)
 {
     specdec__source s;
@@ -39,7 +39,7 @@ static void specdec__compile_regex(specdec__build *b, const unsigned char *text,
         specdec__build_finish(b, rule, 0);
 }
 
-/* One of several texts, byte by byte. */
+/* Builds the constraint of a list of texts, of which one must be written, byte by byte. */
 static void specdec__compile_choices(specdec__build *b, const char *const *choices, int count)
 {
     uint32_t start, any = UINT32_MAX, at, rule = specdec__build_rule(b);
@@ -63,7 +63,7 @@ static void specdec__compile_choices(specdec__build *b, const char *const *choic
     specdec__build_finish(b, rule, 0);
 }
 
-/* Says where a text is wrong. */
+/* Writes the error of a source to `error`, with its line and column. */
 static specdec_result specdec__compile_fail_at(const specdec__build *b, const unsigned char *text, size_t size,
                                                specdec_error *error)
 {
@@ -76,7 +76,7 @@ static specdec_result specdec__compile_fail_at(const specdec__build *b, const un
     return specdec__fail(error, (specdec_result)b->failed, "line %zu, column %zu: %s", line, column, b->why);
 }
 
-/* Says which keyword is wrong, and the path to its schema (RFC 6901). */
+/* Writes the error of a JSON schema to `error`: the keyword, and the JSON pointer (RFC 6901) of its schema. */
 static specdec_result specdec__compile_path(const specdec__schema *s, specdec_error *error)
 {
     char path[160];
@@ -85,7 +85,7 @@ static specdec_result specdec__compile_path(const specdec__schema *s, specdec_er
     const specdec__build *b = s->b;
 
     path[used++] = '#';
-    while (at < s->bad_node && used < sizeof path - 24) { /* down to the node, name by name */
+    while (at < s->bad_node && used < sizeof path - 24) { /* from the root down to the node, name by name */
         uint32_t child = 0, number = 0;
 
         while (specdec__schema_each(s, at, &child)) {
@@ -118,7 +118,7 @@ static specdec_result specdec__compile_path(const specdec__schema *s, specdec_er
                          " at ", path, b->why);
 }
 
-/* Compiles; why it failed is in error. */
+/* Compiles a constraint from its source into the caller's block. The reason of a failure is written to `error`. */
 static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source,
                                                        void *memory, size_t bytes, specdec_error *error)
 {

@@ -10,14 +10,14 @@
 
 SPECDEC__FOR_SIZE
 
-/* A text that is being parsed. */
+/* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
     const unsigned char *text;
     size_t size, at;
-    int depth; /* brackets that are open */
+    int depth; /* number of open brackets */
 } specdec__source;
 
-/* Ends the work at the place that is parsed. */
+/* Stores an error at the current byte of the source. Returns 0. */
 static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s, const char *why)
 {
     if (!b->failed)
@@ -26,12 +26,13 @@ static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s
     return 0;
 }
 
-/* The next byte; -1: there is none. */
+/* The next byte; -1: the source ends. */
 static int specdec__source_peek(const specdec__source *s)
 {
     return s->at < s->size ? s->text[s->at] : -1;
 }
 
+/* Reads a byte if it is the next one. Returns whether it was. */
 static int specdec__source_accept(specdec__source *s, int byte)
 {
     if (specdec__source_peek(s) != byte)
@@ -40,7 +41,7 @@ static int specdec__source_accept(specdec__source *s, int byte)
     return 1;
 }
 
-/* The next character. Invalid UTF-8 is an error. */
+/* Reads the next character of UTF-8; invalid UTF-8 is an error. */
 static uint32_t specdec__source_character(specdec__build *b, specdec__source *s)
 {
     const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->at);
@@ -51,6 +52,7 @@ static uint32_t specdec__source_character(specdec__build *b, specdec__source *s)
     return c.code;
 }
 
+/* The value of a hexadecimal digit; -1: none. */
 static int specdec__hex_digit(int c)
 {
     const int small = c | 32;
@@ -58,7 +60,7 @@ static int specdec__hex_digit(int c)
     return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
-/* A number of so many hexadecimal digits. */
+/* Reads a number of exactly `digits` hexadecimal digits. */
 static uint32_t specdec__source_hex(specdec__build *b, specdec__source *s, int digits)
 {
     uint32_t value = 0;
@@ -74,18 +76,18 @@ static uint32_t specdec__source_hex(specdec__build *b, specdec__source *s, int d
     return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
 }
 
-/* A decimal number, at most a billion; UINT32_MAX: there is none. */
+/* Reads a decimal number, at most a billion; UINT32_MAX: there is no digit. */
 static uint32_t specdec__source_number(specdec__source *s)
 {
     uint32_t value = UINT32_MAX;
 
     for (; specdec__source_peek(s) >= '0' && specdec__source_peek(s) <= '9'; s->at++)
         if ((value = (value == UINT32_MAX ? 0 : value * 10) + (uint32_t)(s->text[s->at] - '0')) > 1000000000)
-            value = 100000000; /* stays far beyond every limit */
+            value = 100000000; /* stays far above every limit */
     return value;
 }
 
-/* States that a tree takes, about. */
+/* An estimate of the NFA states of a tree. */
 static uint64_t specdec__tree_size(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -101,7 +103,8 @@ static uint64_t specdec__tree_size(specdec__build *b, uint32_t tree)
     return size < 1000000000u ? size : 1000000000u;
 }
 
-/* A tree, least to most times. Where copies would be too many, and the builder may, a counter counts. */
+/* A tree that repeats least to most times. Where copies would take more states than b->repeat_limit, it becomes a rule
+   of its own that is counted at run time. */
 static uint32_t specdec__tree_repeat(specdec__build *b, specdec__vector *rule_trees, uint32_t tree, uint32_t least,
                                      uint32_t most)
 {
@@ -124,9 +127,9 @@ static uint32_t specdec__tree_repeat(specdec__build *b, specdec__vector *rule_tr
     return specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule + 1, 0);
 }
 
-/* ---- Regular expressions: ECMA-262 without what is not regular, and without word borders. */
+/* ---- Regular expressions: ECMA-262 without lookaround, back references and \b. */
 
-/* Ranges of an escape \d \w \s \D \W \S. Returns 0 when it is none of these. */
+/* Adds the ranges of the class \d \w \s \D \W or \S. Returns 0 when the letter names no class. */
 static int specdec__regex_class(specdec__build *b, int c)
 {
     static const unsigned short spaces[] = {9, 13, 32, 32, 0xa0, 0xa0, 0x1680, 0x1680, 0x2000, 0x200a, 0x2028, 0x2029,
@@ -146,7 +149,7 @@ static int specdec__regex_class(specdec__build *b, int c)
     return 1;
 }
 
-/* An escaped character; the backslash was read. */
+/* Reads an escaped character, behind its backslash. */
 static uint32_t specdec__regex_escape(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrtfv0", meant[] = "\n\r\t\f\v";
@@ -179,7 +182,7 @@ static uint32_t specdec__regex_escape(specdec__build *b, specdec__source *s)
     return c;
 }
 
-/* A bracket expression, whose [ was read. */
+/* Reads a bracket expression, behind its [. */
 static uint32_t specdec__regex_bracket(specdec__build *b, specdec__source *s)
 {
     const int negated = specdec__source_accept(s, '^');
@@ -214,7 +217,7 @@ static uint32_t specdec__regex_bracket(specdec__build *b, specdec__source *s)
 
 static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specdec__vector *rule_trees);
 
-/* What stands between brackets, an anchor, or a character. */
+/* Reads an atom: a group in parentheses, a set, an anchor, or a character. */
 static uint32_t specdec__regex_atom(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t from = b->ranges.count, c = specdec__source_character(b, s);
@@ -264,7 +267,7 @@ static uint32_t specdec__regex_atom(specdec__build *b, specdec__source *s, specd
     return specdec__tree_character(b, c, c);
 }
 
-/* A quantifier, if there is one. Returns 0 when there is none. */
+/* Reads a quantifier (* + ? {n,m}). Returns 0 when there is none. */
 static int specdec__regex_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const size_t from = s->at;
@@ -287,11 +290,11 @@ static int specdec__regex_quantifier(specdec__source *s, uint32_t *least, uint32
         if (specdec__source_accept(s, '}'))
             return 1;
     }
-    s->at = from; /* a brace like any character */
+    s->at = from; /* the brace is no quantifier: read as a character */
     return 0;
 }
 
-/* Terms behind each other. */
+/* Reads a concatenation of quantified atoms. */
 static uint32_t specdec__regex_all(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
@@ -303,13 +306,14 @@ static uint32_t specdec__regex_all(specdec__build *b, specdec__source *s, specde
             if (least > most)
                 return specdec__source_fail(b, s, "a repetition's least is above its most");
             tree = specdec__tree_repeat(b, rule_trees, tree, least, most);
-            specdec__source_accept(s, '?'); /* how much is taken first does not matter */
+            specdec__source_accept(s, '?'); /* lazy or greedy makes no difference to which texts match */
         }
         specdec__tree_prepend(b, all, tree);
     }
     return all;
 }
 
+/* Reads alternatives between bars. */
 static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     uint32_t any = 0, tree;
@@ -326,7 +330,7 @@ static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specde
     return any ? any : tree;
 }
 
-/* Does every text of a tree begin (end) where the whole text does? Anchors are looked for at one end alone. */
+/* Must every text that a tree matches stand at the beginning (begin) or end of the whole text, because of ^ or $? */
 static int specdec__regex_anchored(specdec__build *b, uint32_t tree, int begin)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -337,7 +341,7 @@ static int specdec__regex_anchored(specdec__build *b, uint32_t tree, int begin)
         return 1;
     if (!child || (kind != SPECDEC__TREE_ALL && kind != SPECDEC__TREE_ANY) || !specdec__build_works(b, 1))
         return 0;
-    if (kind == SPECDEC__TREE_ALL) { /* in reverse */
+    if (kind == SPECDEC__TREE_ALL) { /* children are in reverse order */
         while (begin && b->tree.data[child + SPECDEC__TREE_NEXT])
             child = b->tree.data[child + SPECDEC__TREE_NEXT];
         return specdec__regex_anchored(b, child, begin);
@@ -347,14 +351,15 @@ static int specdec__regex_anchored(specdec__build *b, uint32_t tree, int begin)
     return (int)all;
 }
 
-/* Any text. */
+/* A tree that matches any text. */
 static uint32_t specdec__tree_anything(specdec__build *b)
 {
     return specdec__tree_add(b, SPECDEC__TREE_REPEAT, specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER), 0,
                              UINT32_MAX);
 }
 
-/* The tree of a regular expression. whole: it must match a text as a whole, else somewhere in it. */
+/* Parses a regular expression into a tree. whole: the expression must match the whole text; else a part of it may
+   match, as in ECMA-262. */
 static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, specdec__vector *rule_trees, int whole)
 {
     const uint32_t tree = specdec__regex_any(b, s, rule_trees);
@@ -370,7 +375,7 @@ static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, spec
     if (b->failed)
         return 0;
     specdec__tree_prepend(b, all, tree);
-    /* Children are in reverse: what was prepended last comes first in the list, and so is the end of the text. */
+    /* Children of ALL are in reverse: the text behind the match is prepended last. */
     if (!specdec__regex_anchored(b, tree, 0))
         specdec__tree_prepend(b, all, specdec__tree_anything(b));
     return all;

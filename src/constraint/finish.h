@@ -10,7 +10,7 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453)
+#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* "SDCONTS1" in little-endian order */
 
 /* Can a tree match the empty text? */
 static int specdec__tree_nullable(specdec__build *b, uint32_t tree)
@@ -39,7 +39,7 @@ static int specdec__tree_nullable(specdec__build *b, uint32_t tree)
     }
 }
 
-/* Which rules match the empty text. trees: (rules) 0 where a rule is built otherwise. */
+/* Computes which rules match the empty text. trees: (rules) syntax tree of each, 0: the rule has none. */
 static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i, changed = 1;
@@ -50,8 +50,8 @@ static void specdec__build_nullable(specdec__build *b, const specdec__vector *tr
                 b->nullable.data[i] = changed = 1;
 }
 
-/* A rule that counts how often its body is repeated, behind the rule of the body. The body's first state, which nothing
-   leads back to, is copied: it must read something. */
+/* Builds a rule that counts the repetitions of its body at run time; the body is the rule before it. The body's first
+   state is copied without its end, so that each repetition reads at least one byte. */
 static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint32_t *node)
 {
     const uint32_t body = b->rules.data[rule - 1];
@@ -77,7 +77,7 @@ static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint3
     b->rules.data[rule] = start;
 }
 
-/* Builds all rules that have trees. */
+/* Builds all rules that have syntax trees. */
 static void specdec__build_rules(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i;
@@ -95,8 +95,9 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
     }
 }
 
-/* ---- Need: levels of the stack, above the state's own, until the end of its rule. */
+/* ---- Need: levels of the stack, above those of the state itself, until its rule ends. */
 
+/* The need of an object: its most demanding required member, or the least demanding one that reaches `least`. */
 static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *object)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], *first = object + SPECDEC__OBJECT_WORDS;
@@ -124,11 +125,13 @@ static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *ob
     return need < 254 ? need + 1 : 255;
 }
 
+/* The need of a rule: that of its first state; 255: not built. */
 static uint32_t specdec__need_rule(const specdec__build *b, uint32_t rule)
 {
     return SPECDEC__VERTEX_NEED(b->words[b->rules.data[rule]]);
 }
 
+/* The need of an array: its most demanding item among the least items. */
 static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *array)
 {
     uint32_t i, need = 0;
@@ -144,6 +147,7 @@ static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *arr
     return need < 254 ? need + 1 : 255;
 }
 
+/* The need of a PLAIN state: the least of its end, its edges and its calls. */
 static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *record)
 {
     const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
@@ -168,6 +172,7 @@ static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *rec
     return need;
 }
 
+/* The need of a state, from the needs of the states behind it. */
 static uint32_t specdec__need_of(const specdec__build *b, uint32_t state)
 {
     const uint32_t *record = b->words + state;
@@ -181,11 +186,11 @@ static uint32_t specdec__need_of(const specdec__build *b, uint32_t state)
     case SPECDEC__VERTEX_REPEAT:
         need = SPECDEC__VERTEX_NEED(b->words[record[1]]);
         return !record[2] ? 0 : need < 254 ? need + 1 : 255;
-    default: return 0; /* nothing leads there that has no room to end */
+    default: return 0; /* KEY, AFTER and BEFORE states are only entered where a text can end */
     }
 }
 
-/* The least needs that agree with each other, from above. */
+/* Computes the needs of all states, from 255 down, until none changes. */
 static void specdec__build_needs(specdec__build *b)
 {
     uint32_t i, changed = 1;
@@ -203,7 +208,7 @@ static void specdec__build_needs(specdec__build *b)
         }
 }
 
-/* Takes away calls of rules that nothing matches. */
+/* Removes calls of rules that match no text. */
 static void specdec__build_prune(specdec__build *b)
 {
     uint32_t i, k, kept;
@@ -222,7 +227,7 @@ static void specdec__build_prune(specdec__build *b)
     }
 }
 
-/* Refuses states where so many alternatives begin with the same byte that a text could not have a thread for each. */
+/* Refuses a state in which more alternatives begin with one byte than a text may have threads. */
 static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
 {
     uint32_t i, k, byte;
@@ -246,9 +251,9 @@ static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
     }
 }
 
-/* ---- Kinds of bytes that may follow in any number, and order, up to a limit. */
+/* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_BYTES of them. */
 
-/* The edge of a byte among those of a state; NULL: there is none. */
+/* The edge of a state for a byte; NULL: none. */
 static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
@@ -256,11 +261,13 @@ static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t stat
     return specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
 }
 
-/* The kinds that may follow whole characters of one form of UTF-8, from its byte `at` on; 0: some may not, or need more
-   of the stack. self not 0: all kinds if all these characters lead there. */
+/* The kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on; 0: some
+   character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to that
+   state. */
 static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
 {
-    static const unsigned char forms[8][5] = { /* bytes; first from, to; second from, to */
+    static const unsigned char forms[8][5] = { /* bytes of a character; range of its first byte; range of its second
+                                                  byte */
         {2, 0xc2, 0xdf, 0x80, 0xbf}, {3, 0xe0, 0xe0, 0xa0, 0xbf}, {3, 0xe1, 0xec, 0x80, 0xbf},
         {3, 0xed, 0xed, 0x80, 0x9f}, {3, 0xee, 0xef, 0x80, 0xbf}, {4, 0xf0, 0xf0, 0x90, 0xbf},
         {4, 0xf1, 0xf3, 0x80, 0xbf}, {4, 0xf4, 0xf4, 0x80, 0x8f}};
@@ -282,7 +289,7 @@ static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int 
     return live;
 }
 
-/* Kinds that may follow in a state, as far as the states behind it allow them, too. */
+/* The live kinds of a state as far as the states behind it have them, too. */
 static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
 {
     uint32_t live = SPECDEC__LIVE(b->words[state]), byte = 0x20, next = 0, target = 0;
@@ -312,7 +319,7 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
     return live;
 }
 
-/* Does every character that needs no escape in a JSON string lead back to a state, and no control character on? */
+/* Does every character that needs no escape in a JSON string lead back to the state, and no control character on? */
 static int specdec__live_loops(const specdec__build *b, uint32_t state)
 {
     uint32_t byte;
@@ -330,8 +337,8 @@ static int specdec__live_loops(const specdec__build *b, uint32_t state)
     return 1;
 }
 
-/* Of all states that only read bytes; each round is one more byte. States come in order, so that a round sees what the
-   one before it found of those behind. */
+/* Computes the live kinds of all states without calls. Each round extends them by one byte, and uses what it has
+   already found for other states. */
 static void specdec__build_live(specdec__build *b)
 {
     uint32_t i, round, changed = 1;
@@ -360,7 +367,7 @@ static void specdec__build_live(specdec__build *b)
 
 /* ---- First bytes of rules. */
 
-/* Adds the first bytes that a state accepts to a rule's set. Returns 1 if the set has changed. */
+/* Adds the bytes that a state may read to the first bytes of rule `out`. Returns 1 if the set has changed. */
 static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
 {
     const uint32_t *record = b->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
@@ -378,12 +385,12 @@ static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint
     } else if (kind == SPECDEC__VERTEX_REPEAT) {
         return specdec__first_of(b, rules, record[1], out);
     } else {
-        memset(out->first, 255, sizeof out->first); /* the state behind a bracket: not the first one of a rule */
+        memset(out->first, 255, sizeof out->first); /* the state behind a bracket is never a rule's first one */
     }
     return memcmp(before, out->first, sizeof before) != 0;
 }
 
-/* Puts header, rules and words together at the front of the block. Returns 0 when it failed. */
+/* Writes header, rules and words of the constraint to the front of the block. Returns 0 when the build failed. */
 static int specdec__build_finish(specdec__build *b, uint32_t root, int free_space)
 {
     const size_t header = sizeof(specdec_constraint), size = b->rules.count * sizeof(specdec__rule);
@@ -429,7 +436,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     return 1;
 }
 
-/* Begins to build in a block. Returns 0 when that is too small for anything. */
+/* Begins to build a constraint in a block. Returns 0 when the block is too small for a header. */
 static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
 {
     memset(b, 0, sizeof *b);
@@ -439,7 +446,7 @@ static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
     b->size = bytes;
     b->back = bytes & ~(size_t)7;
     b->words = (uint32_t *)(void *)(b->base + sizeof(specdec_constraint));
-    specdec__build_words(b, 2); /* state 0 is none */
+    specdec__build_words(b, 2); /* no record begins at index 0 */
     specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
     specdec__vector_add(b, &b->ranges, 2);
     return !b->failed;

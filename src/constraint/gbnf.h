@@ -11,16 +11,16 @@
 
 SPECDEC__FOR_SIZE
 
-/* A grammar that is being parsed. Rules are numbered in the order in which their names come. */
+/* A GBNF grammar that is being parsed. Rules are numbered in the order in which their names first appear. */
 typedef struct specdec__gbnf {
     specdec__source source;
-    specdec__vector names; /* (3) place and length of a rule's name, 1: it was defined */
-    specdec__vector number; /* of that rule */
-    specdec__vector trees; /* (rules) */
-    specdec__vector slots; /* (power of two) open hash of names: 1 + index */
+    specdec__vector names; /* (3) offset and length of each name in the source; 1: its rule was defined */
+    specdec__vector number; /* (names) number of the rule */
+    specdec__vector trees; /* (rules) syntax tree */
+    specdec__vector slots; /* (power of two) hash table of names: 1 + index of a name, 0: free */
 } specdec__gbnf;
 
-/* White space and comments; new lines too, where they mean nothing. */
+/* Skips spaces and comments; also line ends if `lines`. */
 static void specdec__gbnf_space(specdec__source *s, int lines)
 {
     for (;; s->at++) {
@@ -34,12 +34,13 @@ static void specdec__gbnf_space(specdec__source *s, int lines)
     }
 }
 
+/* Is a byte a letter of a rule's name? */
 static int specdec__gbnf_letter(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* Enters a name into the table, which doubles when it is half full. Returns its index; new ones get a rule. */
+/* The index of a name; a new name is added, with a rule. The hash table doubles when it is half full. */
 static uint32_t specdec__gbnf_find(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
 {
     const unsigned char *text = g->source.text;
@@ -73,7 +74,7 @@ static uint32_t specdec__gbnf_find(specdec__build *b, specdec__gbnf *g, size_t a
     return count;
 }
 
-/* A name. Returns its index. */
+/* Reads a rule's name. Returns the index of the name. */
 static uint32_t specdec__gbnf_name(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -86,7 +87,7 @@ static uint32_t specdec__gbnf_name(specdec__build *b, specdec__gbnf *g)
     return specdec__gbnf_find(b, g, from, s->at - from);
 }
 
-/* A character of a string or class, perhaps escaped. */
+/* Reads a character of a string or class, perhaps an escape. */
 static uint32_t specdec__gbnf_character(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrt\"\\[]'/-^", meant[] = "\n\r\t\"\\[]'/-^";
@@ -106,7 +107,7 @@ static uint32_t specdec__gbnf_character(specdec__build *b, specdec__source *s)
     return specdec__source_fail(b, s, "this escape is not known");
 }
 
-/* A class, whose [ was read. */
+/* Reads a class of characters, behind its [. */
 static uint32_t specdec__gbnf_class(specdec__build *b, specdec__source *s)
 {
     const int negated = specdec__source_accept(s, '^');
@@ -131,7 +132,8 @@ static uint32_t specdec__gbnf_class(specdec__build *b, specdec__source *s)
 
 static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int inside);
 
-/* A string, a class, a rule, or alternatives in brackets; 0, and nothing is read, when none is here. */
+/* Reads a string, a class, a rule's name, or alternatives in parentheses; 0, and reads nothing, when none begins
+   here. */
 static uint32_t specdec__gbnf_item(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -168,7 +170,7 @@ static uint32_t specdec__gbnf_item(specdec__build *b, specdec__gbnf *g)
     return 0;
 }
 
-/* How often an item comes, if that is said. */
+/* Reads a quantifier (* + ? {n,m}) of an item. Returns 0 when there is none. */
 static int specdec__gbnf_quantifier(specdec__build *b, specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const int c = specdec__source_peek(s);
@@ -199,7 +201,7 @@ static int specdec__gbnf_quantifier(specdec__build *b, specdec__source *s, uint3
     return specdec__source_accept(s, '}') ? 1 : (int)specdec__source_fail(b, s, "} is missing");
 }
 
-/* Items behind each other. */
+/* Reads a concatenation of quantified items. */
 static uint32_t specdec__gbnf_all(specdec__build *b, specdec__gbnf *g, int inside)
 {
     const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
@@ -216,6 +218,7 @@ static uint32_t specdec__gbnf_all(specdec__build *b, specdec__gbnf *g, int insid
     return all;
 }
 
+/* Reads alternatives between bars. */
 static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int inside)
 {
     uint32_t any = 0, tree;
@@ -233,7 +236,7 @@ static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int insid
     return any ? any : tree;
 }
 
-/* name ::= alternatives */
+/* Reads the definition of a rule: name ::= alternatives */
 static void specdec__gbnf_rule(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -259,7 +262,7 @@ static void specdec__gbnf_rule(specdec__build *b, specdec__gbnf *g)
     specdec__gbnf_space(s, 1);
 }
 
-/* Adds the rules that a tree may begin with to a list. Returns whether it may be empty. */
+/* Adds the rules that may stand at the beginning of a tree to a list. Returns whether the tree may be empty. */
 static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -277,7 +280,7 @@ static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vec
     }
     for (child = node[SPECDEC__TREE_CHILD]; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
         if (!specdec__tree_nullable(b, child))
-            last = child; /* of these the first: nothing behind it is leftmost */
+            last = child; /* the leftmost child that is not empty */
     child = node[SPECDEC__TREE_CHILD];
     while (child && last && child != last)
         child = b->tree.data[child + SPECDEC__TREE_NEXT];
@@ -286,7 +289,7 @@ static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vec
     return !last;
 }
 
-/* Refuses a rule that begins with itself before it reads anything. Depth-first, with a stack of its own. */
+/* Refuses left recursion: a rule that begins with itself. Searches depth-first, with a stack of its own. */
 static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
 {
     specdec__vector list, from, stack, color;
@@ -330,7 +333,7 @@ static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
     }
 }
 
-/* Builds a grammar whose first rule is "root". */
+/* Builds the constraint of a GBNF grammar, whose first rule is "root". */
 static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, size_t size)
 {
     specdec__gbnf g;

@@ -7,37 +7,40 @@
 #include "automaton.h"
 #include "trie.h"
 
+/* Most threads of a walk; most new stack nodes of a walk; most threads of a state that are walked one by one. */
 enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_FRESH = 512, SPECDEC__MASK_ALONE = 8 };
 
-/* A node on the way down the tree: its threads, how many nodes the stack had, and where its children end. */
+/* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
     uint32_t end;
     uint16_t from, count, fresh;
-    unsigned char set, clean; /* set: there is one of bytes that its children may have; clean: all bytes are plain */
+    unsigned char set, clean; /* set: sets[depth] holds the bytes its children may have; clean: no byte of the path is
+                                 KIND_OTHER */
 } specdec__mask_level;
 
-/* The memory of a call. */
+/* The working memory of computing a mask. */
 typedef struct specdec__mask_walk {
     specdec__machine m;
     const specdec_constraint_state *state;
     const specdec_token_trie *trie;
     const specdec__trie_tree *tree;
     uint32_t *mask;
-    uint32_t low, high;   /* plain characters in front of an entry that count */
-    uint32_t threads_most; /* of a step */
-    uint32_t brief;        /* plain tokens of so many bytes were added beforehand */
+    uint32_t low, high;   /* only entries with low to high plain characters in front count */
+    uint32_t threads_most; /* most threads behind one byte so far */
+    uint32_t brief;        /* plain tokens of up to so many bytes are in the mask already */
     uint32_t sets[4][8];
     specdec__thread items[SPECDEC__STEP_ITEMS];
     specdec__thread threads[SPECDEC__MASK_THREADS];
     specdec__stack_node fresh[SPECDEC__MASK_FRESH];
     specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
-    uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the way down */
+    uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the path, and where
+                                                                                  their children end */
     unsigned char live[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_FRESH];
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
 
-/* Adds the bytes that threads may read to a set. */
+/* Adds the bytes that threads may read to a set of 256 bits. */
 static void specdec__machine_next(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t set[8])
 {
     uint32_t i, j;
@@ -78,7 +81,7 @@ static void specdec__machine_next(specdec__machine *m, const specdec__thread *th
     m->fresh_count = m->fresh_from;
 }
 
-/* Do these bytes follow? Reads them from a copy of the state. */
+/* May all these bytes follow, one after the other? They are read with a copy of the state. */
 static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
                                                     const unsigned char *bytes, size_t count)
 {
@@ -91,7 +94,7 @@ static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c,
     return 1;
 }
 
-/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
+/* The bytes that may follow, as a mask of 256 bits, which may have some bits too many. */
 static SPECDEC__NOINLINE void specdec__mask_first(const specdec_constraint *constraint,
                                                   const specdec_constraint_state *state, uint32_t mask[8])
 {
@@ -107,7 +110,7 @@ static SPECDEC__NOINLINE void specdec__mask_first(const specdec_constraint *cons
     specdec__machine_next(&m, state->thread, state->threads, mask);
 }
 
-/* The one byte that may follow; -1: none may; 256: several may. */
+/* The only byte that may follow; -1: no byte may; 256: several may. */
 static int specdec__mask_only(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     uint32_t mask[8], i;
@@ -126,7 +129,7 @@ static int specdec__mask_only(const specdec_constraint *c, const specdec_constra
     return found;
 }
 
-/* The byte that must follow, as the text is not whole and no other one may; -1: there is none. */
+/* The byte that must follow, as the text is not complete and no other byte may; -1: there is no such byte. */
 static SPECDEC__UNUSED int specdec__mask_forced(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     const int byte = specdec__mask_only(c, state);
@@ -134,7 +137,7 @@ static SPECDEC__UNUSED int specdec__mask_forced(const specdec_constraint *c, con
     return byte < 0 || byte > 255 || specdec__vertex_complete(c, state) ? -1 : byte;
 }
 
-/* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
+/* Adds tokens below a trie node one by one, read from the text's own state: for walks that ran out of memory. */
 static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
     uint32_t entry = w->tree->nodes[node].first_kinds >> 8;
@@ -147,7 +150,7 @@ static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t 
     }
 }
 
-/* Entries [from, to) are allowed. */
+/* Adds the tokens of entries [from, to) to the mask. */
 SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uint32_t to)
 {
     for (; from < to; from++) {
@@ -158,7 +161,7 @@ SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uin
     }
 }
 
-/* Is a thread where bytes of these kinds may follow, as many as height says, whatever they are? */
+/* Is a thread in a state where `height` bytes of these kinds, in any order, may follow? */
 SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specdec__thread *at, uint32_t kinds,
                                        uint32_t height)
 {
@@ -174,7 +177,7 @@ SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specde
            (record[3] == UINT32_MAX || record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
 }
 
-/* A plain character in a string that is counted: one more, as what the machine would do. */
+/* Reads a plain character inside a string with length limits, as specdec__machine_step does, but faster. */
 static uint32_t specdec__mask_character(specdec__mask_walk *w, const specdec__thread *at)
 {
     specdec__machine *m = &w->m;
@@ -190,8 +193,8 @@ static uint32_t specdec__mask_character(specdec__mask_walk *w, const specdec__th
     return 1;
 }
 
-/* The threads behind a byte of a level's children, at the end of those of the level. Returns how many; UINT32_MAX:
-   there is no memory. */
+/* Reads one byte with the threads of a path node; the threads behind it are put behind those of the node. Returns their
+   number; UINT32_MAX: out of memory. */
 SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
     const specdec__thread *threads = w->threads + level->from;
@@ -231,7 +234,8 @@ SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec
     return m->out_count;
 }
 
-/* Walks a node's children, from the first one to what follows them, with the threads of level 0. */
+/* Adds the tokens of the trie nodes i to end - 1, all children of one node, by a depth-first walk from the threads of
+   level 0. */
 static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
 {
     const specdec__trie_node *nodes = tree->nodes;
@@ -283,7 +287,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         if (k < count && k < 4) {
             const uint32_t *record = w->m.words + w->threads[level->from + level->count + k].state;
 
-            /* What is brief was added beforehand; a state where nothing is live is inside a character. */
+            /* short plain tokens are in the mask already; a state without live kinds is inside a character */
             if (depth + 1 + tree->heights[i] > w->brief || !level->clean || !SPECDEC__LIVE(record[0]) ||
                 (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
                 specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
@@ -314,7 +318,7 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
     }
 }
 
-/* Tokens of so many plain characters at most. */
+/* Adds tokens that consist of at most `most` plain characters. */
 static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
 {
     const specdec_token_trie *t = w->trie;
@@ -329,8 +333,9 @@ static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
         SPECDEC__MASK_SET(w->mask, t->by_length[i]);
 }
 
-/* The mask of a thread inside a string that has limits: entries are grouped by the characters in front of them that
-   lead to the same. In front of the first character the stack is made as that one would make it. */
+/* Adds the tokens that a thread allows inside a string with length limits. Entries are grouped by the number of plain
+   characters in front: all numbers of a group lead to one counter. In front of the quote the stack node of the
+   repetition is pushed first. */
 static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *at)
 {
     specdec__machine *m = &w->m;
@@ -356,7 +361,7 @@ static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *
         last = p;
         if (done + p >= least &&
             (most == UINT32_MAX || most - done >= SPECDEC__TRIE_LONGEST + w->trie->rest_longest)) {
-            last = SPECDEC__TRIE_LONGEST; /* no limit is near, whatever comes */
+            last = SPECDEC__TRIE_LONGEST; /* no limit is within reach of any entry */
             any = 1;
         } else if (done + p >= least && most - done > p + w->trie->rest_longest) {
             last = most - done - w->trie->rest_longest - 1;
@@ -379,7 +384,7 @@ static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *
     m->fresh_count = 0;
 }
 
-/* Walks a tree with these threads. */
+/* Adds the tokens that threads allow, by a walk over a whole trie. */
 static void specdec__mask_walk_with(specdec__mask_walk *w, const specdec__thread *threads, uint32_t count,
                                     const specdec__trie_tree *tree)
 {
@@ -392,7 +397,7 @@ static void specdec__mask_walk_with(specdec__mask_walk *w, const specdec__thread
     specdec__mask_down(w, tree, 1, tree->count);
 }
 
-/* May keys that are not listed follow a KEY state, as in any string? */
+/* May any unlisted key follow a KEY state, read by the state of unlimited strings? */
 static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thread *at)
 {
     const specdec__machine *m = &w->m;
@@ -405,7 +410,8 @@ static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thr
                                        specdec__machine_height(m, at->node));
 }
 
-/* Tokens below a node, and those that end in it, anew: threads[0] is in front of its byte. */
+/* Computes the tokens at and below a trie node anew, from the thread in threads[0], which stands in front of its
+   byte. */
 static void specdec__mask_again(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
@@ -428,8 +434,8 @@ static void specdec__mask_again(specdec__mask_walk *w, uint32_t node)
         specdec__mask_down(w, tree, node + 1, next);
 }
 
-/* The mask of a thread at a key, where others than those that are listed may come, too: that of a string that is such a
-   key, and anew what follows the tree of those that are listed. */
+/* Adds the tokens that a thread allows at a key, where listed and unlisted keys may follow: first those of an unlimited
+   string; then tokens that begin like a listed key are computed anew. */
 static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
 {
     specdec__machine *m = &w->m;
@@ -448,7 +454,7 @@ static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
     specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
     w->keys[0] = at->state;
     w->ends[0] = end;
-    for (;;) { /* along the tree of keys */
+    for (;;) { /* along the tree of listed keys */
         const uint32_t *edge;
 
         while (i >= w->ends[depth]) {
@@ -461,7 +467,7 @@ static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
         edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), nodes[i].next_byte & 255);
         if (edge && SPECDEC__VERTEX_KIND(m->words[edge[1]]) == SPECDEC__VERTEX_KEY && end > i + 1 &&
             specdec__object_has_key(m, edge[1], at->node)) {
-            w->keys[++depth] = edge[1]; /* tokens that end here may follow, as for any string */
+            w->keys[++depth] = edge[1]; /* tokens that end here are allowed, as in any string */
             w->ends[depth] = end;
             i++;
             continue;
@@ -475,8 +481,8 @@ static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
     }
 }
 
-/* All tokens that may follow, but for those that end a text. Threads inside of strings are walked alone: none may be
-   dropped where they are walked together, else that is done. */
+/* Adds all tokens that may follow, except end-of-text tokens. Threads inside strings are walked one by one, with the
+   tries for strings; if threads would be dropped in a walk with all of them, that walk is made instead. */
 static void specdec__mask_fill(specdec__mask_walk *w)
 {
     const specdec_constraint_state *state = w->state;
@@ -488,7 +494,7 @@ static void specdec__mask_fill(specdec__mask_walk *w)
             if (specdec__mask_any_key(w, &state->thread[i]))
                 key = i;
         w->threads_most = 1;
-        if (key != UINT32_MAX) { /* first, as it takes tokens away, too */
+        if (key != UINT32_MAX) { /* first, as it also takes tokens away */
             specdec__mask_key(w, &state->thread[key]);
             sum += w->threads_most;
         }
@@ -530,7 +536,7 @@ static void specdec__mask_fill(specdec__mask_walk *w)
     specdec__mask_walk_with(w, state->thread, state->threads, &w->trie->all);
 }
 
-/* The mask of a state. memory: sizeof(specdec__mask_walk) */
+/* Computes the mask of a state: bit i is 1 if token i may follow. memory: sizeof(specdec__mask_walk) */
 static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, const specdec_constraint_state *state,
                                                const specdec_token_trie *trie, uint32_t *mask, void *memory)
 {

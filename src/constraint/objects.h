@@ -18,25 +18,26 @@
 
 SPECDEC__FOR_SIZE
 
+/* Most terms of a member's conjunction; most properties of an object. */
 enum { SPECDEC__TERMS = 64, SPECDEC__PROPERTIES = 20000 };
 
-/* An object that is being built. */
+/* The members of an object, collected from all facts of a shape. */
 typedef struct specdec__members {
-    specdec__vector names;    /* nodes of names, in order; */
-    specdec__vector required; /* (names) not 0: must be there; */
-    specdec__vector texts;    /* (2 * names) place in text, size: as they are spelled, */
-    specdec__vector sorted;   /* (names) in order of bytes */
+    specdec__vector names;    /* JSON nodes of the listed names, in order of the schema */
+    specdec__vector required; /* (names) not 0: the member is required */
+    specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
+    specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
     unsigned char *text;
     size_t text_size;
     uint32_t patterns;
     uint32_t pattern_name[SPECDEC__SCHEMA_PATTERNS], pattern_owner[SPECDEC__SCHEMA_PATTERNS];
     specdec__dfa pattern[SPECDEC__SCHEMA_PATTERNS];
-    specdec__dfa allowed;     /* names that propertyNames allows */
-    int limited;              /* some are not */
+    specdec__dfa allowed;     /* DFA of the names that propertyNames allows */
+    int limited;              /* 1: propertyNames refuses some names */
     uint32_t least, most, owner;
 } specdec__members;
 
-/* Is a name among those of an object? Returns 1 + its place. */
+/* Finds a name among the listed names. Returns 1 + its index; 0: it is not listed. */
 static uint32_t specdec__members_find(specdec__schema *s, const specdec__members *m, uint32_t name)
 {
     const specdec__json_node *node = specdec__schema_node(s, name);
@@ -58,6 +59,7 @@ static uint32_t specdec__members_find(specdec__schema *s, const specdec__members
     return 0;
 }
 
+/* Adds a name to the listed names, unless it is listed; `required` is or-ed to that of the name. */
 static void specdec__members_add(specdec__schema *s, specdec__members *m, uint32_t name, uint32_t required)
 {
     const uint32_t known = specdec__members_find(s, m, name);
@@ -78,7 +80,7 @@ static void specdec__members_add(specdec__schema *s, specdec__members *m, uint32
     specdec__vector_push(s->b, &m->required, required);
 }
 
-/* The strings that a schema of names allows. */
+/* Builds the DFA of the strings that a schema in propertyNames allows. Returns 0 when it allows none. */
 static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
 {
     uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at = 0;
@@ -89,7 +91,7 @@ static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__
         return 0;
     any = 1;
     if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_FALSE)
-        return specdec__schema_listed(s, d, node, 0); /* no string: none */
+        return specdec__schema_listed(s, d, node, 0); /* the empty list: no string is allowed */
     if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
     while (specdec__schema_each(s, node, &at) && !s->b->failed) {
@@ -123,7 +125,7 @@ static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__
     return !s->b->failed;
 }
 
-/* Patterns of names of a schema. */
+/* Builds the DFAs of a schema's patternProperties. */
 static void specdec__members_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
 {
     const uint32_t patterns = specdec__schema_get(s, owner, "patternProperties");
@@ -149,7 +151,7 @@ static void specdec__members_patterns(specdec__schema *s, specdec__members *m, u
     }
 }
 
-/* Reads all facts about objects. Returns 0 when no object obeys them. */
+/* Collects the members from all facts about objects. Returns 0 when no object obeys the facts. */
 static int specdec__members_read(specdec__schema *s, specdec__members *m)
 {
     specdec__dfa one;
@@ -185,7 +187,8 @@ static int specdec__members_read(specdec__schema *s, specdec__members *m)
         default: (void)value; break;
         }
     }
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* behind those that are listed in order */
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* required names behind the listed ones, in their
+                                                                   order */
         const specdec__fact fact = specdec__schema_at(&s->facts, i);
         uint32_t at = 0;
 
@@ -198,7 +201,7 @@ static int specdec__members_read(specdec__schema *s, specdec__members *m)
     return !s->b->failed && m->least <= m->most;
 }
 
-/* Spells all names. */
+/* Spells all listed names as in a JSON string. */
 static void specdec__members_spell(specdec__schema *s, specdec__members *m)
 {
     uint32_t i;
@@ -215,6 +218,7 @@ static void specdec__members_spell(specdec__schema *s, specdec__members *m)
     m->text = s->b->base;
 }
 
+/* Does name a come before name c, in order of their bytes? */
 static int specdec__members_before(const specdec__members *m, uint32_t a, uint32_t c)
 {
     const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
@@ -225,7 +229,7 @@ static int specdec__members_before(const specdec__members *m, uint32_t a, uint32
 
 SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_before)
 
-/* The order of names by their bytes. */
+/* Sorts the listed names by their bytes into m->sorted (heap sort). */
 static void specdec__members_sort(specdec__schema *s, specdec__members *m)
 {
     uint32_t i, count = m->names.count;
@@ -243,11 +247,12 @@ static void specdec__members_sort(specdec__schema *s, specdec__members *m)
         m->sorted.data[count] = last;
         specdec__members_sink(m->sorted.data, m, (int)count, 0);
     }
-    /* The heap's root is what comes last: it has filled the list from its end. */
+    /* The root of the heap is the last name: it has filled the list from the end. */
 }
 
-/* The rule of a member: the terms of all schemas that say something of its name. place: of that among the names,
-   UINT32_MAX: it is not listed, and matches these patterns (bits). */
+/* The rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the name;
+   UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. Returns UINT32_MAX when the member
+   is forbidden. */
 static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members *m, uint32_t place, uint32_t matched)
 {
     uint32_t term[SPECDEC__TERMS], count = 0, f, i;
@@ -295,8 +300,8 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
     return specdec__schema_rule(s, term, count);
 }
 
-/* A state behind the quote of a key: the index of what comes next, then the state in front of the value. No rule: a
-   state without an end. */
+/* A SET state, behind the quote of a key: stores the index of the next property, then goes to the state in front of the
+   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. */
 static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN, 2)
@@ -310,8 +315,8 @@ static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_
     return state;
 }
 
-/* States that read keys that are not listed. Returns the object's OTHER; *d and *place: what reads them from their
-   first byte on. */
+/* Builds the states that read unlisted keys. Returns the OTHER of the object. *d and *place: the DFA that reads such
+   keys from their first byte on, and its states. */
 static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, specdec__dfa *d, uint32_t **place)
 {
     specdec__build *b = s->b;
@@ -330,7 +335,7 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
         return 0;
     if (m->limited && !specdec__strings_and(b, d, &any, &m->allowed, 0))
         return 0;
-    for (i = 0; i < m->names.count && !b->failed; i++) { /* those that are listed are read elsewhere */
+    for (i = 0; i < m->names.count && !b->failed; i++) { /* keys that are listed have states of their own */
         if (specdec__schema_listed(s, &listed, m->names.data[i], 0))
             specdec__strings_and(b, d, &any, &listed, 1);
     }
@@ -343,7 +348,7 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
         if (!specdec__dfa_product(b, d, &old, &m->pattern[i], SPECDEC__DFA_EITHER))
             return 0;
     }
-    for (i = 1; i < d->states && !b->failed; i++) { /* each set of patterns becomes a label of its own */
+    for (i = 1; i < d->states && !b->failed; i++) { /* each set of patterns becomes one label */
         const uint32_t label = d->label.data[i];
 
         if (!(label >> 31)) {
@@ -370,13 +375,14 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
     return specdec__emit(b, d, ends, place);
 }
 
-/* A node of the tree of keys: byte, first child, next sibling, first leaf, leaves, 1 + the leaf that ends here, its
-   state in the DFA of other keys. */
+/* A node of the tree of listed keys: byte, first child, next sibling, first leaf, number of leaves, 1 + the leaf that
+   ends here, state of the DFA of unlisted keys, KEY state of the node. */
 enum {
     SPECDEC__BRANCH_BYTE, SPECDEC__BRANCH_CHILD, SPECDEC__BRANCH_NEXT, SPECDEC__BRANCH_FROM, SPECDEC__BRANCH_COUNT,
     SPECDEC__BRANCH_END, SPECDEC__BRANCH_OTHER, SPECDEC__BRANCH_PLACE, SPECDEC__BRANCH_WORDS
 };
 
+/* Adds a node to the tree of listed keys. Returns its index. */
 static uint32_t specdec__members_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
                                         uint32_t other)
 {
@@ -391,7 +397,7 @@ static uint32_t specdec__members_branch(specdec__schema *s, specdec__vector *tre
     return at;
 }
 
-/* The tree of keys. Names come in order, so that a new byte is always behind the last child. */
+/* Builds the tree of listed keys. Names come in sorted order, so a new byte is always behind the last child. */
 static void specdec__members_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
                                   specdec__vector *tree)
 {
@@ -429,7 +435,7 @@ static void specdec__members_tree(specdec__schema *s, const specdec__members *m,
     }
 }
 
-/* The KEY states of a tree. sets: (names) states behind each key. Returns the first. */
+/* Builds the KEY states of the tree of listed keys. sets: (names) SET state of each. Returns the first KEY state. */
 static uint32_t specdec__members_states(specdec__schema *s, const specdec__members *m, uint32_t object,
                                         specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
@@ -466,9 +472,9 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
     return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
 }
 
-/* ---- Members that are written as the arguments of calls are, in the order in which they are listed. */
+/* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
-/* Can a name be written as it is? */
+/* Can a name be written without quotes and escapes? */
 static int specdec__written_name(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
@@ -484,7 +490,7 @@ static int specdec__written_name(const specdec__schema *s, const unsigned char *
     return size > 0 && size <= SPECDEC__ANSWER_KEY_MOST;
 }
 
-/* What the value of an argument may be, by the schemas of its rule: 1: a string, 2: anything else, 0: both. */
+/* The kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0: unknown. */
 static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
 {
     uint32_t types = SPECDEC__TYPE_ALL, i, k;
@@ -501,8 +507,8 @@ static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
     return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
 }
 
-/* Stores how the values of an argument of the current tool are written, for the splitter; size 0: of arguments that the
-   schema does not list. */
+/* Stores the kind of an argument of the current tool, for the splitter, which reads answers. size 0: the kind of all
+   arguments that the schema does not list. */
 static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
                                   uint32_t rule)
 {
@@ -519,7 +525,7 @@ static void specdec__written_note(specdec__schema *s, const unsigned char *name,
     specdec__vector_push(s->b, &s->kinds, rule);
 }
 
-/* What is known of the argument of a note: of a name that stands for several kinds, none of them. */
+/* The kind of argument number note / (KIND_WORDS + 1); 0 where two arguments with this hash differ in kind. */
 static uint32_t specdec__written_known(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->kinds.data + note;
@@ -531,7 +537,7 @@ static uint32_t specdec__written_known(specdec__schema *s, uint32_t note)
     return kind;
 }
 
-/* Could a string that this rule is for be another value? */
+/* Could a reader take a string of this rule for a number, array or other value, as the kind is unknown? */
 static int specdec__written_doubtful(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
@@ -542,18 +548,19 @@ static int specdec__written_doubtful(specdec__schema *s, uint32_t rule)
     return 0;
 }
 
+/* Appends a literal text to the concatenation `all`. */
 static void specdec__written_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
 }
 
-/* White space of which models write some, if any. */
+/* Appends up to two characters of white space, which some models write here. */
 static void specdec__written_space(specdec__schema *s, uint32_t all)
 {
     specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
 }
 
-/* The mark behind a name, and the value that follows: a string as it is, or JSON that is none. */
+/* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
 static void specdec__written_pair(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
     specdec__build *b = s->b;
@@ -586,7 +593,8 @@ static void specdec__written_pair(specdec__schema *s, uint32_t all, uint32_t tex
     specdec__tree_prepend(b, all, any);
 }
 
-/* The rule of a member, place as in specdec__members_rule; 0: it may not be there. */
+/* Builds the rule of a member, with its name and marks. place: as in specdec__members_rule. Returns 0 when the member
+   may not be written. */
 static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->b;
@@ -634,7 +642,7 @@ static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m,
     return specdec__build_expression(b, rule, all) ? rule : 0;
 }
 
-/* A member behind others. */
+/* The tree of a member behind another one: a comma where the form has commas, then the member. */
 static uint32_t specdec__written_next(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->b;
@@ -648,8 +656,8 @@ static uint32_t specdec__written_next(specdec__schema *s, uint32_t member)
     return all;
 }
 
-/* Members, of which those that are required must be there; names that are not listed are only welcome where none is.
-   *empty: there may be none at all. Returns their tree; 0: there is no such object. */
+/* The tree of the members of an object. Required ones must be written; unlisted names may be written only where no name
+   is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
 static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m, int *empty)
 {
     specdec__build *b = s->b;
@@ -680,7 +688,7 @@ static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m
             return 0;
         if (!member)
             continue;
-        if (least) { /* none behind it may be the first */
+        if (least) { /* members behind a required one are never the first */
             first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
             *empty = 0;
         }
@@ -707,7 +715,7 @@ static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m
     return b->failed || (!b->tree.data[first + SPECDEC__TREE_CHILD] && !*empty) ? 0 : first;
 }
 
-/* Objects whose members are written so: arguments, or within values that are no JSON. */
+/* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
 static void specdec__written_objects(specdec__schema *s, specdec__members *m)
 {
     specdec__build *b = s->b;
@@ -731,7 +739,7 @@ static void specdec__written_objects(specdec__schema *s, specdec__members *m)
     specdec__schema_way(s, b->rules.data[rule]);
 }
 
-/* Objects that obey all facts. */
+/* Adds the JSON objects that obey all facts to the current rule. */
 static void specdec__schema_objects(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -762,7 +770,7 @@ static void specdec__schema_objects(specdec__schema *s)
 
         required += m->required.data[i] != 0;
         if (rule == UINT32_MAX && m->required.data[i])
-            return; /* what is required is forbidden */
+            return; /* a required member is forbidden */
         sets[i] = specdec__members_set(s, i + 1, rule);
     }
     other = specdec__members_other(s, m, d, &place);
@@ -802,7 +810,7 @@ static void specdec__schema_objects(specdec__schema *s)
 
 /* ---- Shapes. */
 
-/* Facts that refuse a type that the shape still has. */
+/* Refuses the schema if a keyword that is not supported applies to a type that the shape still allows. */
 static void specdec__schema_refuse(specdec__schema *s)
 {
     uint32_t i;
@@ -820,7 +828,7 @@ static void specdec__schema_refuse(specdec__schema *s)
     }
 }
 
-/* A shape whose facts are complete: ways to write its values are added to the rule. */
+/* Adds the values of a shape, whose facts are complete, to the current rule. */
 static void specdec__schema_shape(specdec__schema *s)
 {
     uint32_t i, at;
@@ -836,7 +844,8 @@ static void specdec__schema_shape(specdec__schema *s)
         if (!list && fact.kind != SPECDEC__KEY_CONST)
             continue;
         at = 0;
-        if (fact.more) { /* values that are not to be: of words the types say it, of the rest the rules below */
+        if (fact.more) { /* negated values: null, false and true are taken out of the types, others when their rules are
+                            built */
             while (!list || specdec__schema_each(s, fact.node, &at)) {
                 const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
 
@@ -869,7 +878,7 @@ static void specdec__schema_shape(specdec__schema *s)
         specdec__schema_objects(s);
 }
 
-/* Takes types away that the facts exclude: objects with a member that is to be there and not to be there. */
+/* Removes the type object from a shape that both requires and forbids a member. */
 static void specdec__schema_prune(specdec__schema *s)
 {
     uint32_t i, k;
@@ -893,7 +902,8 @@ static void specdec__schema_prune(specdec__schema *s)
     }
 }
 
-/* Takes pending terms apart, then tries the options of each branch in turn. */
+/* Takes pending terms apart into facts and branches, then tries the options of each branch, depth-first. Each
+   combination of options is a shape. */
 static void specdec__schema_expand(specdec__schema *s)
 {
     uint32_t i, facts, branches, seen, types;
@@ -934,7 +944,8 @@ static void specdec__schema_expand(specdec__schema *s)
     s->depth--;
 }
 
-/* The rule of all listed values and words; 0: there are none. */
+/* Builds the states of all listed values, null, false and true of the current rule. Returns the first state; 0: the
+   rule has none. */
 static uint32_t specdec__schema_literals(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -958,7 +969,7 @@ static uint32_t specdec__schema_literals(specdec__schema *s)
     return specdec__build_expression(b, rule, any) ? b->rules.data[rule] : 0;
 }
 
-/* Listed strings that are written as they are, as one way. */
+/* Adds the listed strings to the current rule, in styles where strings are raw. */
 static void specdec__schema_raw_literals(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -979,7 +990,7 @@ static void specdec__schema_raw_literals(specdec__schema *s)
         specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
 }
 
-/* Begins a conjunction: what its style says. */
+/* Begins a conjunction: sets types and raw strings by its style. */
 static void specdec__schema_style(specdec__schema *s, const uint32_t *conjunction)
 {
     static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
@@ -1048,7 +1059,7 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     b->rules.data[rule] = start;
 }
 
-/* Sets the keyword of an error that has none yet, to that of a conjunction. */
+/* Names the keyword in an error that names none yet, with the first schema of a conjunction. */
 static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
@@ -1059,7 +1070,8 @@ static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, cons
     s->bad_key = key;
 }
 
-/* Reads the text of schemas (NULL: any value), and builds what all of them use. Returns 0 when it failed. */
+/* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
+   failed. */
 static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                  int compact)
 {
@@ -1103,7 +1115,7 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
     return !b->failed;
 }
 
-/* Builds the rules of all conjunctions. Returns 0 when it failed. */
+/* Builds the rules of all conjunctions, also of those that are added on the way. Returns 0 when it failed. */
 static int specdec__schema_conjunctions(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -1121,7 +1133,7 @@ static int specdec__schema_conjunctions(specdec__schema *s)
     return 1;
 }
 
-/* Reads a schema and builds all its rules. text NULL: any value. */
+/* Builds the constraint of a JSON schema. text NULL: any JSON value. */
 static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                     int compact)
 {

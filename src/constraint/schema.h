@@ -14,9 +14,10 @@
 
 SPECDEC__FOR_SIZE
 
-/* A value is described by a conjunction of terms: schemas, each as it stands or negated (node << 1 | negated). To build
-   it, terms are taken apart into facts, one keyword each. What offers alternatives (anyOf, oneOf, not, if ...) is put
-   off, then each alternative is tried in turn: a shape is the facts of one way through all of them. */
+/* A value is described by a conjunction of terms; a term is a schema, as it stands or negated (node << 1 | negated). To
+   build the rule of a conjunction, its terms are taken apart into facts, one keyword each. Keywords with alternatives
+   (anyOf, oneOf, not, if ...) become branches. A shape is the set of facts that one choice of an option in every branch
+   gives; all combinations are tried in turn. */
 
 #define SPECDEC__TYPE_NULL 1u
 #define SPECDEC__TYPE_FALSE 2u
@@ -29,24 +30,24 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TYPE_ALL 255u
 #define SPECDEC__TYPE_NUMBER (SPECDEC__TYPE_INTEGER | SPECDEC__TYPE_FRACTION)
 
-/* What a keyword is: facts of a shape, branches, and the rest. */
+/* Kinds of keywords: facts of a shape, branches, and notes, which say nothing about values. */
 enum {
     SPECDEC__KEY_NOTE, SPECDEC__KEY_TYPE, SPECDEC__KEY_ENUM, SPECDEC__KEY_CONST, SPECDEC__KEY_MINIMUM,
     SPECDEC__KEY_MAXIMUM, SPECDEC__KEY_ABOVE, SPECDEC__KEY_BELOW, SPECDEC__KEY_MULTIPLE, SPECDEC__KEY_MIN_LENGTH,
     SPECDEC__KEY_MAX_LENGTH, SPECDEC__KEY_PATTERN, SPECDEC__KEY_FORMAT, SPECDEC__KEY_ITEMS, SPECDEC__KEY_BESIDE,
     SPECDEC__KEY_MIN_ITEMS, SPECDEC__KEY_MAX_ITEMS, SPECDEC__KEY_UNIQUE, SPECDEC__KEY_PROPERTIES,
-    SPECDEC__KEY_MEMBERS, /* patternProperties and additionalProperties, which belong to properties */
+    SPECDEC__KEY_MEMBERS, /* patternProperties and additionalProperties, handled together with properties */
     SPECDEC__KEY_REQUIRED, SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__KEY_NAMES,
     SPECDEC__KEY_REF, SPECDEC__KEY_ALL, SPECDEC__KEY_ANY, SPECDEC__KEY_ONE, SPECDEC__KEY_NOT, SPECDEC__KEY_IF,
-    SPECDEC__KEY_BRANCH, /* then and else, which belong to if */
+    SPECDEC__KEY_BRANCH, /* then and else, handled together with if */
     SPECDEC__KEY_DEPENDENT, SPECDEC__KEY_NEVER,
-    /* facts that no keyword has */
-    SPECDEC__FACT_ABSENT,   /* the name at this node is no member's */
-    SPECDEC__FACT_MEMBER,   /* the member with this name obeys a term */
-    SPECDEC__FACT_PRESENT   /* the name at this node is a member's */
+    /* kinds of facts without a keyword of their own */
+    SPECDEC__FACT_ABSENT,   /* an object has no member whose name is at this node */
+    SPECDEC__FACT_MEMBER,   /* the member whose name is at this node obeys a term */
+    SPECDEC__FACT_PRESENT   /* an object has a member whose name is at this node */
 };
 
-/* Keywords, with the types that they say anything of; NEVER: refused. */
+/* Keywords, with the types of values that they restrict. Schemas with a keyword of kind NEVER are refused. */
 static const struct specdec__keyword {
     const char *name;
     unsigned char kind, types;
@@ -84,62 +85,66 @@ static const struct specdec__keyword {
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
-/* How the values of a conjunction are written. */
+/* Styles: how the values of a conjunction are written. */
 enum {
     SPECDEC__STYLE_JSON,
-    SPECDEC__STYLE_ARGUMENTS, /* an object, as the arguments of a call are written, without its brackets */
-    SPECDEC__STYLE_TEXT,      /* a string as it is, and the mark behind values */
-    SPECDEC__STYLE_REST,      /* JSON that is no string */
-    SPECDEC__STYLE_LITERAL    /* JSON with Python's words, or with strings between marks and names without quotes */
+    SPECDEC__STYLE_ARGUMENTS, /* an object as the arguments of a call, without brackets around it */
+    SPECDEC__STYLE_TEXT,      /* a raw string, and the mark behind it */
+    SPECDEC__STYLE_REST,      /* JSON, but no string */
+    SPECDEC__STYLE_LITERAL    /* JSON with Python's True, False, None; or strings between marks and names without
+                                 quotes */
 };
 
-/* Words of a conjunction: its first term, how many there are, its rule, its style, the name of the tool whose arguments
-   it describes. */
+/* Words of a conjunction: index of its first term, number of terms, rule, style, node of the name of the tool whose
+   arguments it describes. */
 enum {
     SPECDEC__CONJUNCTION_FIRST, SPECDEC__CONJUNCTION_COUNT, SPECDEC__CONJUNCTION_RULE, SPECDEC__CONJUNCTION_STYLE,
     SPECDEC__CONJUNCTION_TOOL, SPECDEC__CONJUNCTION_WORDS
 };
 
+/* Most branches within each other; most shapes of a conjunction; most patternProperties of an object. */
 enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
 
-/* A keyword of a schema (kind): the node of its value, the schema that has it, and 1 if it is negated. A branch has a
-   term in place of the last. */
+/* A keyword of a schema: its kind, the node of its value, the schema that has it (owner), more: 1 if it is negated. For
+   FACT_MEMBER and branches, `more` is a term. */
 typedef struct specdec__fact {
     uint32_t kind, node, owner, more;
 } specdec__fact;
 
+/* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
 typedef struct specdec__schema {
     specdec__build *b;
     specdec__json j;
-    int old;                 /* drafts up to 7: what stands beside $ref says nothing */
+    int old;                 /* JSON Schema up to draft 7: keywords beside $ref are ignored */
     int free_space;
-    uint32_t bad_node;       /* where an error is */
+    uint32_t bad_node;       /* JSON node of the error */
     const char *bad_key;
-    specdec__vector terms;   /* of all conjunctions */
+    specdec__vector terms;   /* terms of all conjunctions, one after the other */
     specdec__vector conjunctions; /* (SPECDEC__CONJUNCTION_WORDS) */
-    specdec__vector facts, branches; /* (4) of the shape that is being made */
-    specdec__vector pending, seen;   /* terms */
+    specdec__vector facts, branches; /* (4) of the current shape, as specdec__fact */
+    specdec__vector pending, seen;   /* terms of the current shape: to be taken apart; taken apart */
     uint32_t types, branch_at, depth, shapes, keywords_seen;
-    /* what the rule that is being built may be: */
-    uint32_t simple;         /* SPECDEC__TYPE_... of types without facts that were seen */
-    specdec__vector literals; /* nodes of listed values */
-    specdec__vector ways;     /* rules to choose from */
+    /* the rule that is being built: */
+    uint32_t simple;         /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
+    specdec__vector literals; /* nodes of listed values (enum, const) */
+    specdec__vector ways;     /* first states of its alternatives */
     uint32_t number_rule, integer_rule;
-    specdec__dfa body;       /* all strings, */
-    uint32_t *body_place;    /* and their states */
-    uint32_t space;          /* a tree: white space between tokens */
-    uint32_t end;            /* a final state */
-    specdec__vector roots;   /* nodes of schemas that stand for themselves: references in them begin there */
-    specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
-    /* calls of tools that are not JSON: */
-    const specdec__calls *calls; /* how they are written */
-    uint32_t style, within, tool; /* of the conjunction that is being built; style of those that it names; its tool */
-    uint32_t text_rule;      /* any string as it is, with its marks; 0: not built yet */
-    int doubtful, empty;     /* a value may be a string or not; there may be no arguments */
-    specdec__vector kinds;   /* (SPECDEC__KIND_WORDS + 1) of arguments, with the rules of their strings */
+    specdec__dfa body;       /* DFA of any JSON string, */
+    uint32_t *body_place;    /* and its states */
+    uint32_t space;          /* tree of the white space between tokens of JSON */
+    uint32_t end;            /* a state in which a rule can only end */
+    specdec__vector roots;   /* nodes of schemas that are documents of their own: references in them begin there */
+    specdec__vector values;  /* (2 * rules) states in front of a value of each rule: behind the colon, in front of the
+                                colon */
+    /* tool calls in forms other than JSON: */
+    const specdec__calls *calls; /* the form of calls */
+    uint32_t style, within, tool; /* style of the current conjunction; of those it refers to; its tool */
+    uint32_t text_rule;      /* rule of any raw string with its marks; 0: not built yet */
+    int doubtful, empty;     /* a string could be read as another value; no arguments are allowed */
+    specdec__vector kinds;   /* (SPECDEC__KIND_WORDS + 1) kinds of arguments, each with the rule of its strings */
 } specdec__schema;
 
-/* Refuses a keyword. */
+/* Refuses a schema because of a keyword. Returns 0. */
 static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
     if (!s->b->failed) {
@@ -149,18 +154,20 @@ static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *
     return specdec__build_fail(s->b, code, why);
 }
 
+/* A JSON node of the schema's text. */
 static const specdec__json_node *specdec__schema_node(const specdec__schema *s, uint32_t node)
 {
     return &s->j.nodes[node];
 }
 
+/* The value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, const char *name)
 {
     return (uint32_t)specdec__json_member(&s->j, object, name);
 }
 
-/* The next name of an object, and of an array the next item, behind one of them; *at is 0 before the first. Returns 0
-   behind the last. */
+/* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
+   last. */
 static uint32_t specdec__schema_each(const specdec__schema *s, uint32_t parent, uint32_t *at)
 {
     const specdec__json_node *node = specdec__schema_node(s, parent);
@@ -172,7 +179,7 @@ static uint32_t specdec__schema_each(const specdec__schema *s, uint32_t parent, 
     return *at < node->next ? *at : 0;
 }
 
-/* Are two values equal, as JSON schema has it? Numbers by value, objects whatever the order is. */
+/* Are two JSON values equal by the rules of JSON Schema? Numbers are compared by value, objects in any order. */
 static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const specdec__json_node *x = specdec__schema_node(s, a), *y = specdec__schema_node(s, c);
@@ -222,7 +229,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     return 1;
 }
 
-/* The member of an object whose name is that at a node; 0: none. */
+/* The value of an object's member whose name equals the string at node `name`; 0: there is no such member. */
 static uint32_t specdec__schema_named(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
@@ -235,7 +242,7 @@ static uint32_t specdec__schema_named(specdec__schema *s, uint32_t object, uint3
     return found;
 }
 
-/* A count that is not negative; 0 and *ok = 0: it is none. What is too large is UINT32_MAX - 1. */
+/* The count in a fact, such as maxItems, at most UINT32_MAX - 1. A fact without a count that is not negative fails. */
 static uint32_t specdec__schema_count(specdec__schema *s, const specdec__fact *fact)
 {
     int64_t value;
@@ -247,7 +254,7 @@ static uint32_t specdec__schema_count(specdec__schema *s, const specdec__fact *f
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
 }
 
-/* The type of a value, a bit. */
+/* The SPECDEC__TYPE_... bit of a value. */
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
@@ -260,7 +267,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
-/* The types that a name stands for, or a list of names. */
+/* The SPECDEC__TYPE_... bits of a type's name or of a list of such names. */
 static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
@@ -283,7 +290,7 @@ static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
 
 /* ---- References. */
 
-/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. Returns 0 when it leads nowhere. */
+/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. *found: 0 when it leads nowhere. */
 static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
                                         int *found)
 {
@@ -335,7 +342,7 @@ static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const
     return node;
 }
 
-/* The identifier of a schema; 0: it has none of its own. */
+/* The node of a schema's $id (or id); 0: it has none. */
 static uint32_t specdec__schema_id(const specdec__schema *s, uint32_t node)
 {
     uint32_t id = specdec__schema_get(s, node, "$id");
@@ -345,7 +352,7 @@ static uint32_t specdec__schema_id(const specdec__schema *s, uint32_t node)
     return id && specdec__schema_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
 }
 
-/* The schema whose identifier ends as a reference without fragment does (its last part), or is "#name" of an anchor. */
+/* The schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
 static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
 {
     uint32_t node, best = UINT32_MAX;
@@ -385,7 +392,7 @@ static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *t
     return best;
 }
 
-/* Does a schema stand for itself, though it is a part of the text? */
+/* Is a schema a document of its own within the text, such as the parameters of a tool? */
 static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
 {
     uint32_t i;
@@ -396,8 +403,8 @@ static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
     return 0;
 }
 
-/* The innermost schema around a node that has an identifier, or stands for itself, which fragments begin at; 0: the
-   whole text. */
+/* The innermost schema around a node that has an $id or is a document of its own, where fragments begin; 0: the whole
+   text. */
 static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
@@ -411,12 +418,12 @@ static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
                 base = at;
         } else if (specdec__schema_node(s, at)->next <= node &&
                    specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
-            at = specdec__schema_node(s, at)->next - 1; /* what does not hold the node is passed over */
+            at = specdec__schema_node(s, at)->next - 1; /* passes over values that do not contain the node */
         }
     return base;
 }
 
-/* The schema that a reference names. */
+/* The schema that a $ref names. */
 static uint32_t specdec__schema_target(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
     const specdec__bytes raw = specdec__json_raw(&s->j, ref);
@@ -451,6 +458,7 @@ static uint32_t specdec__schema_target(specdec__schema *s, uint32_t owner, uint3
 
 /* ---- Facts, branches and terms of a shape. */
 
+/* Appends a fact or branch to a vector. */
 static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node, uint32_t owner,
                                  uint32_t more)
 {
@@ -464,11 +472,13 @@ static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_
     v->data[at + 3] = more;
 }
 
+/* Adds a fact to the current shape. */
 static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
 {
     specdec__schema_push(s, &s->facts, kind, node, owner, more);
 }
 
+/* Fact or branch i of a vector. */
 static specdec__fact specdec__schema_at(const specdec__vector *v, uint32_t i)
 {
     specdec__fact fact;
@@ -480,12 +490,13 @@ static specdec__fact specdec__schema_at(const specdec__vector *v, uint32_t i)
     return fact;
 }
 
+/* Adds a schema, or its negation, to the terms that are to be taken apart. */
 static void specdec__schema_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
     specdec__vector_push(s->b, &s->pending, node << 1 | negated);
 }
 
-/* The keyword of a name; NULL: it is none, so it is a note. */
+/* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_keyword(const specdec__schema *s, uint32_t name)
 {
     const specdec__bytes raw = specdec__json_raw(&s->j, name);
@@ -501,7 +512,7 @@ static const struct specdec__keyword *specdec__schema_keyword(const specdec__sch
     return NULL;
 }
 
-/* Does a schema, seen alone, say nothing? */
+/* Does a schema by itself allow every value? */
 static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
 {
     uint32_t at = 0;
@@ -519,7 +530,7 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
     return 1;
 }
 
-/* Takes a keyword of a schema that is to hold. */
+/* Takes apart a keyword of a schema that must hold: into a fact, a branch, a term, or types. */
 static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t name, const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
@@ -557,7 +568,7 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
         specdec__schema_add_fact(s, key->kind, node, owner, 0);
         break;
-    case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* once for a schema */
+    case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* one fact for all three keywords of a schema */
         if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         if (!(s->keywords_seen & 1))
@@ -573,7 +584,7 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
     }
 }
 
-/* Takes a term apart. A negated schema with one keyword is as good as that keyword negated: all are branches. */
+/* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
 static void specdec__schema_open(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_node(s, node)->kind;
@@ -610,9 +621,10 @@ static void specdec__schema_open(specdec__schema *s, uint32_t term)
     }
 }
 
-/* ---- Branches. Option i of each: what it needs is pushed. Returns 0 behind the last one; an option that cannot be is
-   one with s->types = 0. */
+/* ---- Branches. A function applies option i of a branch: it adds the terms and facts that the option needs, and
+   returns 1; it returns 0 when there are fewer options. An option that no value can meet sets s->types = 0. */
 
+/* Option i: schema i of an array, as it stands or negated (anyOf; not allOf). */
 static int specdec__option_of_array(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
 {
     uint32_t at = 0;
@@ -627,7 +639,7 @@ static int specdec__option_of_array(specdec__schema *s, uint32_t array, uint32_t
 
 static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
 
-/* Alternative i, and none of the others: those that could never hold beside it are not mentioned. */
+/* Option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with it. */
 static int specdec__option_one(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     uint32_t at = 0, mine = 0, k = 0;
@@ -644,6 +656,8 @@ static int specdec__option_one(specdec__schema *s, const specdec__fact *branch, 
     return 1;
 }
 
+/* Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and `else` holds. negated: `then` or
+   `else` is negated. */
 static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
     const uint32_t then = specdec__schema_get(s, branch->owner, i ? "else" : "then");
@@ -658,13 +672,14 @@ static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, u
     return 1;
 }
 
-/* If a member is there, so are others, or a schema holds. negated: the opposite. */
+/* A member requires other members or a schema. Option 0: it is absent; 1: its requirements hold. negated: the member is
+   present, and a requirement does not hold. */
 static int specdec__option_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
     const uint32_t value = branch->node + 1, array = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY;
     uint32_t at = 0;
 
-    if (negated) { /* one option for each name that is missing */
+    if (negated) { /* option i: required name i is absent */
         s->types &= SPECDEC__TYPE_OBJECT;
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
@@ -682,7 +697,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
-    s->types &= SPECDEC__TYPE_OBJECT; /* others are of the first option */
+    s->types &= SPECDEC__TYPE_OBJECT; /* other types are in option 0 */
     specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
         while (specdec__schema_each(s, value, &at))
@@ -694,7 +709,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     return i == 1;
 }
 
-/* Not one of several: none, or two of them. */
+/* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
 static int specdec__option_not_one(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_node(s, array)->count;
@@ -715,7 +730,7 @@ static int specdec__option_not_one(specdec__schema *s, uint32_t array, uint32_t 
     return 1;
 }
 
-/* The opposite of a keyword, option i of it. */
+/* Option i of a negated keyword. */
 static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
                                        const struct specdec__keyword *key, uint32_t i)
 {
@@ -741,7 +756,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
     case SPECDEC__KEY_ONE: return specdec__option_not_one(s, node, i);
     case SPECDEC__KEY_IF: return specdec__option_if(s, &branch, i, 1);
     case SPECDEC__KEY_DEPENDENT:
-        while (specdec__schema_each(s, node, &at)) { /* options of its members behind each other */
+        while (specdec__schema_each(s, node, &at)) { /* the options of its members, one after the other */
             const uint32_t value = at + 1;
             const uint32_t options = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY
                                          ? specdec__schema_node(s, value)->count : 1;
@@ -801,7 +816,8 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
     }
 }
 
-/* A schema does not hold: one of its keywords does not. Options of the keywords behind each other. */
+/* Option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
+   other. */
 static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
@@ -814,7 +830,7 @@ static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
         if (!key || key->kind == SPECDEC__KEY_NOTE || key->kind == SPECDEC__KEY_BRANCH ||
             (s->old && key->kind != SPECDEC__KEY_REF && specdec__schema_get(s, owner, "$ref")))
             continue;
-        /* How many options a keyword has is found by trying: few have more than two. */
+        /* The number of a keyword's options is found by trying: few keywords have more than two. */
         for (option = 0; !s->b->failed; option++) {
             s->facts.count = facts;
             s->pending.count = pending;
@@ -831,6 +847,7 @@ static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
     return 0;
 }
 
+/* Applies option i of a branch. Returns 0 when the branch has fewer options. */
 static int specdec__schema_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     switch (branch->kind) {
@@ -842,9 +859,9 @@ static int specdec__schema_option(specdec__schema *s, const specdec__fact *branc
     }
 }
 
-/* ---- Which schemas exclude each other, as far as that is seen at once. */
+/* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
-/* The types that a schema allows, at most. */
+/* The SPECDEC__TYPE_... bits that a schema allows at most. */
 static uint32_t specdec__schema_type_mask(specdec__schema *s, uint32_t node, int depth)
 {
     const uint32_t kind = specdec__schema_node(s, node)->kind;
@@ -866,7 +883,7 @@ static uint32_t specdec__schema_type_mask(specdec__schema *s, uint32_t node, int
     return types;
 }
 
-/* A schema behind its references, when these are all that it has. */
+/* The schema at the end of a chain of $ref, where a schema has no other keyword. */
 static uint32_t specdec__schema_behind(specdec__schema *s, uint32_t node)
 {
     int i;
@@ -882,7 +899,7 @@ static uint32_t specdec__schema_behind(specdec__schema *s, uint32_t node)
     return node;
 }
 
-/* Is a value one of those that a schema lists? 1: it lists none. */
+/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither. */
 static int specdec__schema_lists(specdec__schema *s, uint32_t node, uint32_t value)
 {
     const uint32_t single = specdec__schema_get(s, node, "const"), list = specdec__schema_get(s, node, "enum");
@@ -912,7 +929,7 @@ static int specdec__schema_requires(specdec__schema *s, uint32_t node, uint32_t 
     return 0;
 }
 
-/* Does one of two schemas require a member that the other one does not have? */
+/* Does schema a or c require a member that the other one does not allow? */
 static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const uint32_t other = specdec__schema_get(s, c, "additionalProperties");
@@ -929,7 +946,7 @@ static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
     return 0;
 }
 
-/* Can no value obey both? 0: it is not seen. */
+/* Is it certain that no value obeys both schemas? 0: unknown. */
 static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
 {
     const uint32_t types = specdec__schema_type_mask(s, a, 0) & specdec__schema_type_mask(s, c, 0);
@@ -971,25 +988,26 @@ static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, 
 
 /* ---- Conjunctions. */
 
-/* The words of a conjunction. */
+/* The words of conjunction i. */
 static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
 {
     return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
 }
 
+/* The number of conjunctions. */
 static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
 {
     return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* The rule of a conjunction of terms, in the style s->within, which is built later when it is new. terms are sorted
-   here. */
+/* The rule of a conjunction of terms in the style s->within. A new conjunction is noted and built later. Sorts the
+   terms in place. */
 static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
     const uint32_t tool = s->within == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
     uint32_t i, j, k, rule, first;
 
-    for (i = j = 0; i < count; i++) { /* sorted, each once, without those that say nothing */
+    for (i = j = 0; i < count; i++) { /* sorts terms; drops duplicates and schemas that allow every value */
         const uint32_t one = term[i];
 
         if (!(one & 1) && specdec__schema_is_true(s, one >> 1))

@@ -10,11 +10,11 @@
 
 SPECDEC__FOR_SIZE
 
-/* All these DFAs read a string's text between its quotes, each character spelled in one way only, but for control
-   characters, which have \u00XX besides a short form: so two of them can be compared. */
+/* These DFAs read the text of a JSON string between its quotes. Each character is spelled in one way only (control
+   characters also as \u00XX), so that products of two DFAs compare equal texts. */
 
 #define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
-#define SPECDEC__LEAP "([02468][048]|[13579][26])" /* of two digits: divisible by 4 */
+#define SPECDEC__LEAP "([02468][048]|[13579][26])" /* two digits that are divisible by 4 */
 #define SPECDEC__DATE \
     "(\\d{4}-((0[13578]|1[02])-" SPECDEC__DAY "|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))" \
     "|(\\d\\d(0[48]|[2468][048]|[13579][26])|" SPECDEC__LEAP "00)-02-29)"
@@ -36,8 +36,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__URI_BYTE "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9a-fA-F]{2})"
 #define SPECDEC__URI_REST "(\\?(" SPECDEC__URI_BYTE "|[?])*)?(#(" SPECDEC__URI_BYTE "|[?])*)?"
 
-/* Formats as regular expressions: RFC 3339 (leap days, no leap seconds), 4291, 3986, 1123, 9562, 6901. Those with NULL
-   are known, but not done; names that are not here are annotations. */
+/* Values of `format` as regular expressions: RFC 3339 (with leap days, without leap seconds), 4291, 3986, 1123, 9562,
+   6901. Schemas with a format whose expression is NULL are refused; names that are not in the table are annotations. */
 static const struct specdec__format {
     const char *name, *expression;
 } specdec__formats[] = {
@@ -60,7 +60,7 @@ static const struct specdec__format {
     {"regex", NULL}, {"iri", NULL}, {"iri-reference", NULL}, {"idn-email", NULL}, {"idn-hostname", NULL},
     {"relative-json-pointer", NULL}};
 
-/* The DFA of a tree whose characters are those of a string. */
+/* Builds the DFA of a tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
 static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tree)
 {
     uint32_t start;
@@ -73,7 +73,7 @@ static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tr
     return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* Characters that texts of a tree have at least, and at most (UINT32_MAX: no limit). */
+/* The least and most characters of texts that a tree matches; *most UINT32_MAX: no limit. */
 static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -104,7 +104,7 @@ static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *le
     *most = top < UINT32_MAX ? (uint32_t)top : UINT32_MAX;
 }
 
-/* A tree of a text that is spelled as it stands. */
+/* A tree that matches one text, byte by byte. */
 static uint32_t specdec__tree_text(specdec__build *b, const unsigned char *text, size_t size)
 {
     const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
@@ -119,7 +119,7 @@ static uint32_t specdec__tree_text(specdec__build *b, const unsigned char *text,
     return all;
 }
 
-/* Characters from least to most. */
+/* Builds the DFA of strings of least to most characters. Returns 0 when the build failed. */
 static int specdec__strings_length(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
 {
     const uint32_t one = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
@@ -127,7 +127,8 @@ static int specdec__strings_length(specdec__build *b, specdec__dfa *d, uint32_t 
     return specdec__strings_tree(b, d, specdec__tree_add(b, SPECDEC__TREE_REPEAT, one, least, most));
 }
 
-/* *d becomes the product of *d and another one; where there is none yet, the other one, or all but that. */
+/* Intersects *d with another DFA, or with its complement (without). *any is 0 while *d is not set: then *d becomes the
+   other DFA or its complement. */
 static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other, int without)
 {
     specdec__dfa old;
@@ -145,8 +146,8 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
            (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* Adds the states that every JSON constraint has: inside a string, a rule for a string, a rule for one character. body:
-   the DFA between quotes; place: its states. Any escape is allowed in these strings. */
+/* Adds the states that every JSON constraint has: inside a string, a rule of any string, a rule of one character. body:
+   receives the DFA between the quotes; place: its states. These strings may have any escape of JSON. */
 static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
@@ -171,7 +172,7 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
         return;
     ends[0] = end;
     specdec__emit(b, body, ends, place);
-    /* The first state, and the one behind a character, are the same but for their number: they become one. */
+    /* The first state and the state behind a character differ in their number only: they become one. */
     start = b->failed ? 0 : specdec__dfa_walk(body, 1, (const unsigned char *)"a", 1);
     if (b->failed)
         return;
@@ -190,7 +191,7 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
         b->nullable.data[i] = 0;
 }
 
-/* A string of least to most characters, as a rule's first state. */
+/* Builds a string of least to most characters, counted at run time. Returns its first state. */
 static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_rule(b);

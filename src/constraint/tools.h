@@ -17,8 +17,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
-   the part has it. */
+/* Appends a literal part of JSON to the concatenation `all`. If white space is free, it may stand around all
+   punctuation outside strings; else only where the text has a space. */
 static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char *text)
 {
     int string = 0;
@@ -26,7 +26,7 @@ static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char 
     for (; *text && !s->b->failed; text++) {
         const int punctuation = !string && strchr("{}[],:", *text) != NULL;
 
-        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* of which models write one, if any */
+        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* a space that some models leave out */
             specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
             continue;
         }
@@ -39,7 +39,7 @@ static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char 
     }
 }
 
-/* The schema of a tool's arguments, and the node of its name; 0: it has none, so that its arguments are {}. */
+/* The schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
 static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
     uint32_t function = specdec__schema_get(s, tool, "function"), parameters;
@@ -54,14 +54,14 @@ static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_
                ? parameters : 0;
 }
 
-/* Are arguments of this form written otherwise than as a JSON object? */
+/* Does this form of calls write arguments in a style other than JSON? */
 static int specdec__tools_written(const specdec__calls *row)
 {
     return row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_PYTHON ||
            row->form == SPECDEC__CALLS_BRACES;
 }
 
-/* Is a tool among those that are chosen? */
+/* Is a tool among the chosen ones? No choices: all are. */
 static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
     int i;
@@ -72,13 +72,13 @@ static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const 
     return !count;
 }
 
-/* Appends a text as it stands. */
+/* Appends a literal text to the concatenation `all`. */
 static void specdec__tools_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
 }
 
-/* Appends what an expression describes. */
+/* Appends the tree of a regular expression to the concatenation `all`. */
 static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *expression)
 {
     specdec__source source;
@@ -91,17 +91,18 @@ static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *e
     specdec__tree_prepend(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
 }
 
+/* Appends up to two characters of white space. */
 static void specdec__tools_space(specdec__schema *s, uint32_t all)
 {
     specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
 }
 
-/* What a form writes around a name, up to the arguments, and behind these. */
+/* Appends what a form of calls writes between its mark and the name of the tool. */
 static void specdec__tools_before(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
-    if (row->id) { /* a number of the call */
+    if (row->id) { /* an identifier of the call */
         specdec__tools_match(s, all, "[^<]{1,40}");
         specdec__tools_text(s, all, row->id);
     }
@@ -111,6 +112,7 @@ static void specdec__tools_before(specdec__schema *s, uint32_t all)
         specdec__tools_match(s, all, "(\\[[ \\n]?)?");
 }
 
+/* Appends what a form of calls writes between the name of the tool and its arguments. */
 static void specdec__tools_between(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -124,6 +126,7 @@ static void specdec__tools_between(specdec__schema *s, uint32_t all)
         specdec__tools_space(s, all);
 }
 
+/* Appends what a form of calls writes behind the arguments. */
 static void specdec__tools_behind(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -133,7 +136,7 @@ static void specdec__tools_behind(specdec__schema *s, uint32_t all)
         specdec__tools_text(s, all, row->close);
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
-    } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* its message ends with this mark, not with the arguments */
+    } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
         const uint32_t mark = specdec__tree_add(s->b, SPECDEC__TREE_ALL, 0, 0, 0);
 
         specdec__tools_text(s, mark, row->close);
@@ -141,7 +144,8 @@ static void specdec__tools_behind(specdec__schema *s, uint32_t all)
     }
 }
 
-/* A call of a tool, from behind the mark that begins it to the end of its arguments. rule 0: it has none. */
+/* The tree of a call of a tool, from behind the mark that begins calls to the end of the arguments. rule: that of the
+   arguments, 0: the tool has none. */
 static uint32_t specdec__tools_call(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->b;
@@ -178,7 +182,7 @@ static uint32_t specdec__tools_call(specdec__schema *s, uint32_t name, uint32_t 
     return all;
 }
 
-/* Do calls of this form stand in a list? That is what opens behind the mark, before the first object. */
+/* Does a form of calls write them as a JSON list, whose bracket is opened before the first object? */
 static int specdec__tools_lists(const specdec__calls *row)
 {
     const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->mark) : 0;
@@ -191,7 +195,7 @@ static int specdec__tools_lists(const specdec__calls *row)
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 
-/* Puts what is known of arguments into the constraint. */
+/* Writes the kinds of all arguments into the constraint. */
 static void specdec__tools_kinds(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -207,14 +211,14 @@ static void specdec__tools_kinds(specdec__schema *s)
     b->kind_count = b->failed ? 0 : count;
 }
 
-/* Tells a splitter what settings.calls knows of arguments; NULL: nothing. */
+/* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
 static SPECDEC__UNUSED void specdec__tools_tell(specdec_splitter *splitter, const specdec_constraint *calls)
 {
     splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->kinds : NULL;
     splitter->kind_count = calls ? (int)calls->kind_count : 0;
 }
 
-/* Compiles the calls of tools, a JSON array as requests have it, for a row of the table of calls. */
+/* Builds the constraint of tool calls. source->text: a JSON array of tools as in requests of the OpenAI API. */
 static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
                                    size_t size)
 {
@@ -262,7 +266,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
     if (row->form != SPECDEC__CALLS_CHANNEL)
         specdec__tools_space(s, all);
-    if (specdec__tools_lists(row)) { /* which has begun already before the second call */
+    if (specdec__tools_lists(row)) { /* already open before a second call */
         const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
 
         specdec__literal_byte(s, bracket, '[');

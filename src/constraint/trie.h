@@ -11,42 +11,43 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__TRIE_LONGEST 255 /* bytes of a token; longer ones are never allowed */
+#define SPECDEC__TRIE_LONGEST 255 /* most bytes of a token; longer ones are never allowed */
 
-/* A node, in the order of a walk: a node's children are behind it, up to next. Tokens (entries of a list) below a node
-   begin at first, those that end in it come first. */
+/* A node of a trie, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or below the
+   node begin at `first`, those that end at the node first. */
 typedef struct specdec__trie_node {
     uint32_t next_byte; /* next << 8 | byte */
-    uint32_t first_kinds; /* first << 8 | kinds of bytes below the node */
+    uint32_t first_kinds; /* index of the first entry << 8 | kinds of all bytes below the node */
 } specdec__trie_node;
 
-/* A tree over the ends of tokens, from a place of each on. */
+/* A trie of tokens, or of the rests of tokens from some byte on (its entries). */
 typedef struct specdec__trie_tree {
-    specdec__trie_node *nodes; /* (count + 1) the first has no byte, the last one is behind the tree */
-    unsigned char *heights;    /* (count + 1) bytes of the longest way down from each */
-    uint32_t *tokens;          /* (entries) in order of their bytes */
+    specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
+    unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
+    uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
     uint32_t count, entries;
 } specdec__trie_tree;
 
+/* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
 struct specdec_token_trie {
     const specdec__vocab *vocab;
-    uint32_t words;            /* of a mask */
-    unsigned char *text;       /* bytes of all tokens */
-    uint32_t *at;              /* (tokens + 1) */
-    specdec__trie_tree all;    /* all tokens, as a whole */
-    specdec__trie_tree rest;   /* those with characters that need escapes, from the first of these on */
-    uint32_t *plain;           /* (words) tokens of characters that need none, only; */
-    uint32_t *brief;           /* (words) of these, those of at most SPECDEC__LIVE_BYTES bytes */
-    uint32_t *by_length;       /* (plain_count) these, in order of their characters */
-    uint32_t length_at[SPECDEC__TRIE_LONGEST + 2]; /* first with so many characters */
-    uint32_t plain_count, rest_longest; /* bytes of the longest entry of `rest` */
-    unsigned char *characters; /* (tokens) plain ones in front of the first that is not */
-    unsigned char lengths[SPECDEC__TRIE_LONGEST + 1]; /* which numbers of these tokens in `rest` have */
-    /* while it is made: */
-    const unsigned char *from; /* (tokens) byte at which the tree's entry begins */
+    uint32_t words;            /* words of 32 bits of a mask */
+    unsigned char *text;       /* bytes of all tokens, one after the other */
+    uint32_t *at;              /* (tokens + 1) offset of each token in text */
+    specdec__trie_tree all;    /* trie of whole tokens */
+    specdec__trie_tree rest;   /* trie of tokens with characters that are not plain, from the first such character on */
+    uint32_t *plain;           /* (words) mask of tokens that consist of plain characters */
+    uint32_t *brief;           /* (words) mask of those plain tokens that have at most SPECDEC__LIVE_BYTES bytes */
+    uint32_t *by_length;       /* (plain_count) plain tokens, in order of their number of characters */
+    uint32_t length_at[SPECDEC__TRIE_LONGEST + 2]; /* index in by_length of the first token with so many characters */
+    uint32_t plain_count, rest_longest; /* number of plain tokens; bytes of the longest entry of `rest` */
+    unsigned char *characters; /* (tokens) plain characters in front of the first one that is not plain */
+    unsigned char lengths[SPECDEC__TRIE_LONGEST + 1]; /* [i]: 1 if an entry of `rest` has i plain characters in front */
+    /* while the tries are built: */
+    const unsigned char *from; /* (tokens) byte of the token at which its entry begins */
 };
 
-/* Bytes of whole plain characters at a place of a text: the size of one, 0: there is none. */
+/* Bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
 static size_t specdec__trie_plain(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__text_sequence(text, size) : 0;
@@ -54,7 +55,7 @@ static size_t specdec__trie_plain(const unsigned char *text, size_t size)
     return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__KIND_OTHER) ? 0 : (size_t)length;
 }
 
-/* Does the entry of token a come before that of token c? */
+/* Does the entry of token a come before that of token c, in order of bytes? */
 static int specdec__trie_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
 {
     const unsigned char *x = t->text + t->at[a] + t->from[a], *y = t->text + t->at[c] + t->from[c];
@@ -66,6 +67,7 @@ static int specdec__trie_before(const specdec_token_trie *t, uint32_t a, uint32_
 
 SPECDEC__HEAP(specdec__trie_sink, uint32_t, specdec_token_trie, specdec__trie_before)
 
+/* Sorts tokens by the bytes of their entries (heap sort). */
 static void specdec__trie_sort(specdec_token_trie *t, uint32_t *tokens, uint32_t count)
 {
     uint32_t i;
@@ -81,7 +83,7 @@ static void specdec__trie_sort(specdec_token_trie *t, uint32_t *tokens, uint32_t
     }
 }
 
-/* The bytes of an entry. */
+/* The bytes of a token's entry. */
 static specdec__bytes specdec__trie_entry(const specdec_token_trie *t, uint32_t token)
 {
     specdec__bytes out;
@@ -91,7 +93,7 @@ static specdec__bytes specdec__trie_entry(const specdec_token_trie *t, uint32_t 
     return out;
 }
 
-/* Nodes of a tree, or (fill) the nodes themselves, with their ends. */
+/* Counts the nodes of a trie or, if `fill`, writes them. Returns their number. */
 static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_tree *tree, int fill)
 {
     uint32_t path[SPECDEC__TRIE_LONGEST + 1], count = 1, i;
@@ -130,14 +132,14 @@ static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_t
     return count;
 }
 
-/* Kinds of the bytes behind each place of an entry: kinds[0] of all of them. Places inside a character have
-   KIND_OTHER. */
+/* The kinds of bytes from each place of an entry to its end; kinds[0]: of the whole entry. Places inside a character
+   get KIND_OTHER. */
 static void specdec__trie_suffixes(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;
 
     kinds[entry.size] = 0;
-    while (at < entry.size) { /* first what stands at each place */
+    while (at < entry.size) { /* first the kind of each character */
         const int length = specdec__text_sequence(entry.data + at, entry.size - at);
         const size_t size = length > 1 ? (size_t)length : 1;
 
@@ -158,7 +160,7 @@ static void specdec__trie_suffixes(specdec__bytes entry, unsigned char *kinds)
     }
 }
 
-/* Notes of all nodes what stands below them. */
+/* Computes for all nodes the kinds of bytes below them and their heights. */
 static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
     uint32_t path[SPECDEC__TRIE_LONGEST + 2], i, depth = 0;
@@ -174,7 +176,7 @@ static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *
         if (i)
             path[++depth] = i;
         end = tree->nodes[i + 1].first_kinds >> 8;
-        for (entry = tree->nodes[i].first_kinds >> 8; entry < end; entry++) { /* those that end here */
+        for (entry = tree->nodes[i].first_kinds >> 8; entry < end; entry++) { /* entries that end at this node */
             const specdec__bytes bytes = specdec__trie_entry(t, tree->tokens[entry]);
 
             if (bytes.size != depth)
@@ -189,7 +191,7 @@ static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *
     }
 }
 
-/* Where the arrays lie; sizes of trees are known once they have been counted. */
+/* Reserves the arrays, for tokens of so many bytes together. */
 static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, size_t bytes, uint32_t tokens)
 {
     t->at = (uint32_t *)specdec__arena_reserve(arena, (size_t)tokens + 1, 4, 8);
@@ -200,12 +202,12 @@ static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, s
     t->by_length = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
     t->brief = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
-    /* A node for every byte, at most, in each tree; what the first leaves is the second one's. */
+    /* In each trie, at most one node for every byte; the second trie uses what the first one leaves. */
     t->all.nodes = (specdec__trie_node *)specdec__arena_reserve(arena, 2 * bytes + 4, sizeof *t->all.nodes, 8);
     t->all.heights = (unsigned char *)specdec__arena_reserve(arena, 2 * bytes + 4, 1, 8);
 }
 
-/* Bytes of all tokens that are not too long; text NULL: they are only counted. */
+/* Reads the bytes of all tokens but the longest ones. text NULL: only counts the bytes. Returns their number. */
 static size_t specdec__trie_read(const specdec__vocab *v, unsigned char *text, uint32_t *at)
 {
     size_t sum = 0, size;
@@ -227,7 +229,8 @@ static size_t specdec__trie_read(const specdec__vocab *v, unsigned char *text, u
     return sum;
 }
 
-/* Sorts tokens by what is plain in them. */
+/* Divides tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) first byte that is not
+   plain. */
 static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
 {
     uint32_t id, i, count[SPECDEC__TRIE_LONGEST + 1];
@@ -255,7 +258,7 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
                 t->brief[id / 32] |= 1u << id % 32;
             count[characters]++;
             t->plain_count++;
-        } else if (text[at] >= 0x20) { /* control characters never stand in a string */
+        } else if (text[at] >= 0x20) { /* control characters never stand inside a JSON string */
             t->rest.tokens[t->rest.entries++] = id;
             t->lengths[characters] = 1;
             t->rest_longest = size - at > t->rest_longest ? (uint32_t)(size - at) : t->rest_longest;
@@ -270,7 +273,7 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
             t->by_length[count[t->characters[id]]++] = id;
 }
 
-/* Makes the trees. arena: counts, or has the memory. */
+/* Builds the tries in an arena, which may only count the bytes. */
 static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
 {
     unsigned char *from;
@@ -286,7 +289,7 @@ static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const spec
     specdec__trie_kinds(t, from);
     t->from = from;
     specdec__trie_sort(t, t->rest.tokens, t->rest.entries);
-    t->rest.nodes = t->all.nodes; /* until that is built */
+    t->rest.nodes = t->all.nodes; /* only counted: not written yet */
     t->rest.count = specdec__trie_nodes(t, &t->rest, 0);
     memset(from, 0, v->count);
     specdec__trie_sort(t, t->all.tokens, t->all.entries);
@@ -297,7 +300,7 @@ static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const spec
     {
         uint32_t id;
 
-        for (id = 0; id < v->count; id++) { /* again, as it was cleared */
+        for (id = 0; id < v->count; id++) { /* once more, as it was cleared */
             size_t at = 0, i, size = t->at[id + 1] - t->at[id];
 
             for (i = 0; i < t->characters[id]; i++)

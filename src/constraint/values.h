@@ -15,14 +15,14 @@
 
 SPECDEC__FOR_SIZE
 
-/* A way to write the value of the rule that is being built: the state where it begins. */
+/* Adds an alternative to the rule that is being built: its first state. */
 static void specdec__schema_way(specdec__schema *s, uint32_t state)
 {
     if (state && !s->b->failed)
         specdec__vector_push(s->b, &s->ways, state);
 }
 
-/* A state that a byte leads on from. */
+/* A state with one edge: the byte leads to `target`. */
 static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
@@ -34,8 +34,8 @@ static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t
     return state;
 }
 
-/* A state in which white space may stand, if it may; behind it a byte leads on (byte < 0: a rule is called, whose end
-   is the end of this one). */
+/* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
+   by a tail call of rule `target`. */
 static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
@@ -59,7 +59,7 @@ static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t ta
     return state;
 }
 
-/* States in front of a rule's value: behind the colon, or (colon) in front of it. */
+/* The state in front of a value of a rule; colon: the state in front of the colon before such a value. */
 static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
@@ -79,7 +79,7 @@ static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int col
 
 /* ---- Strings. */
 
-/* A string's text as it is written between quotes, or without any. */
+/* The text of a JSON string as it is written: with JSON's escapes, or without any in styles with raw strings. */
 static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -111,7 +111,7 @@ static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node,
     return out;
 }
 
-/* The tree of a pattern or format; 0, and nothing failed: the format's name is an annotation. */
+/* The tree of a pattern or format. 0 without an error: the format's name is an annotation. */
 static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fact *fact, int format)
 {
     specdec__source source;
@@ -153,7 +153,7 @@ static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fa
     return tree;
 }
 
-/* The DFA of some listed strings. */
+/* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
 static int specdec__schema_listed(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
     specdec__build *b = s->b;
@@ -180,8 +180,8 @@ static int specdec__schema_listed(specdec__schema *s, specdec__dfa *d, uint32_t 
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
-/* What a fact about a string says: a product with *d. least, most: lengths, which are not in it. Returns 0 when no
-   string obeys it. */
+/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length: least, most, and the
+   least and most that patterns already imply. Returns 0 when no string obeys the fact. */
 static int specdec__schema_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
                                        uint32_t *length)
 {
@@ -214,7 +214,7 @@ static int specdec__schema_string_fact(specdec__schema *s, const specdec__fact *
     }
 }
 
-/* The product with a length, unless that is known to hold. */
+/* Intersects *d with the strings of the collected lengths, unless patterns already imply these lengths. */
 static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any, const uint32_t *length, uint32_t owner)
 {
     specdec__dfa one;
@@ -228,16 +228,16 @@ static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any,
         }
 }
 
-/* ---- Strings as they are, between the marks of calls. */
+/* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
-/* The marks before and behind a string. */
+/* The mark in front of a raw string, in the current style. */
 static const char *specdec__raw_open(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
 
-/* Adds states to an NFA that accept the same as a DFA, and then continue with `next`. The DFA has no calls, and an end
-   can be reached from all of its states. */
+/* Adds states to the NFA that accept the texts of a DFA, followed by the state `next`. The DFA has no calls, and an
+   accepting state can be reached from all of its states. */
 static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
 {
     const uint32_t first = b->nfa.count;
@@ -259,7 +259,7 @@ static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint3
                 all = specdec__nfa_either(b, all, specdec__nfa_add(b, SPECDEC__NFA_BYTE | low << 8 | high << 16,
                                                                    first + 3 * target, 0));
         }
-        if (all == UINT32_MAX) /* nothing leads on */
+        if (all == UINT32_MAX) /* no class leads on */
             all = specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1u << 8, 0, 0);
         if (!b->failed)
             b->nfa.data[first + 3 * state + 1] = b->nfa.data[first + 3 * state + 2] = all;
@@ -267,6 +267,7 @@ static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint3
     return first + 3;
 }
 
+/* Adds states to the NFA that read a text, followed by the state `next`. Returns the first one. */
 static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t next)
 {
     size_t i;
@@ -279,7 +280,7 @@ static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t 
     return next;
 }
 
-/* Removes from the DFA *d the texts that an expression over characters accepts. Returns 0 when none is left. */
+/* Removes the texts that a regular expression matches from *d. Returns 0 when no text is left. */
 static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
@@ -291,14 +292,14 @@ static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
-/* Texts that whoever reads the answer would take for another value than a string, if it may be one: see
-   specdec__answer_put. */
+/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_put). */
 static const char specdec__raw_doubtful[] =
     SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
     "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
 
-/* *d, the texts of strings, becomes what is written for them: with their marks, of which the last one is first found
-   where it stands. Values between line ends lose one at either side; without these they have none. */
+/* Puts the marks around the texts of *d. Texts that contain the closing mark are removed, as a reader would stop there.
+   Where the form puts a value between line ends, the reader strips one on either side: texts that begin or end with a
+   line end must be written so. */
 static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->b;
@@ -333,7 +334,7 @@ static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
            specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
 }
 
-/* Strings of *d, if any, and of these lengths. */
+/* Adds the raw strings of *d, if *any, and of the collected lengths to the current rule. */
 static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length, uint32_t owner)
 {
     if (!any)
@@ -352,7 +353,7 @@ static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, c
         specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
 }
 
-/* The rule of any string. */
+/* The rule of any raw string with its marks. */
 static uint32_t specdec__raw_any(specdec__schema *s)
 {
     specdec__dfa d;
@@ -366,7 +367,7 @@ static uint32_t specdec__raw_any(specdec__schema *s)
     return s->text_rule = s->b->failed ? 0 : rule;
 }
 
-/* Strings that obey all facts. */
+/* Adds the strings that obey all facts to the current rule. */
 static void specdec__schema_strings(specdec__schema *s)
 {
     uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, i, place, owner = 0;
@@ -405,7 +406,7 @@ static void specdec__schema_strings(specdec__schema *s)
 
 /* ---- Numbers. */
 
-/* The product with numbers that are on one side of a number. */
+/* Intersects *d with the numbers at least (at_least) or at most a limit; strict: above or below the limit. */
 static void specdec__schema_side(specdec__schema *s, specdec__dfa *d, uint32_t node, int at_least, int strict)
 {
     specdec__dfa side, old = *d;
@@ -420,7 +421,7 @@ static void specdec__schema_side(specdec__schema *s, specdec__dfa *d, uint32_t n
     }
 }
 
-/* The product with numbers that are not a listed one. */
+/* Removes a listed number from *d. */
 static void specdec__schema_beside(specdec__schema *s, specdec__dfa *d, uint32_t node)
 {
     specdec__dfa above = *d, below = *d;
@@ -433,6 +434,7 @@ static void specdec__schema_beside(specdec__schema *s, specdec__dfa *d, uint32_t
         specdec__dfa_product(s->b, d, &above, &below, SPECDEC__DFA_EITHER);
 }
 
+/* Intersects *d with the multiples of a number, or removes them if the fact is negated. */
 static void specdec__schema_multiple(specdec__schema *s, specdec__dfa *d, const specdec__fact *fact)
 {
     specdec__dfa all, old = *d;
@@ -456,7 +458,7 @@ static void specdec__schema_multiple(specdec__schema *s, specdec__dfa *d, const 
         specdec__dfa_product(s->b, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
 }
 
-/* Is a limit strict by a draft-04 keyword beside it? */
+/* Is a minimum or maximum strict by the boolean exclusiveMinimum or exclusiveMaximum of JSON Schema draft 4? */
 static int specdec__schema_strict(const specdec__schema *s, const specdec__fact *fact)
 {
     const uint32_t flag = specdec__schema_get(s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum"
@@ -465,7 +467,7 @@ static int specdec__schema_strict(const specdec__schema *s, const specdec__fact 
     return flag && specdec__schema_node(s, flag)->kind == SPECDEC__JSON_TRUE;
 }
 
-/* What a fact says of numbers; d: those that obey the ones before. Returns whether it says anything. */
+/* Intersects *d (NULL: does nothing) with the numbers that obey a fact. Returns whether the fact restricts numbers. */
 static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d)
 {
     const uint32_t kind = specdec__schema_node(s, fact->node)->kind;
@@ -482,7 +484,7 @@ static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *
         if (d)
             specdec__schema_multiple(s, d, fact);
         return 1;
-    case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* negated ones */
+    case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* these facts are negated here */
         if (d && fact->kind == SPECDEC__KEY_CONST)
             specdec__schema_beside(s, d, fact->node);
         while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_each(s, fact->node, &at) && !s->b->failed)
@@ -490,7 +492,7 @@ static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *
         return 1;
     default: return 0;
     }
-    if (flag) /* draft 4: it belongs to minimum */
+    if (flag) /* the boolean of JSON Schema draft 4, handled with minimum */
         return 0;
     if (d) {
         const int lower = fact->kind == SPECDEC__KEY_MINIMUM || fact->kind == SPECDEC__KEY_ABOVE;
@@ -501,7 +503,7 @@ static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *
     return 1;
 }
 
-/* The rule of an expression over bytes. */
+/* Builds the rule of a regular expression over bytes. */
 static uint32_t specdec__schema_simple_rule(specdec__schema *s, const char *text)
 {
     const uint32_t rule = specdec__build_rule(s->b);
@@ -512,7 +514,7 @@ static uint32_t specdec__schema_simple_rule(specdec__schema *s, const char *text
     return s->b->failed ? 0 : rule;
 }
 
-/* Numbers that obey all facts. */
+/* Adds the numbers that obey all facts to the current rule. */
 static void specdec__schema_numbers(specdec__schema *s)
 {
     const uint32_t types = s->types & SPECDEC__TYPE_NUMBER;
@@ -541,7 +543,7 @@ static void specdec__schema_numbers(specdec__schema *s)
 
 /* ---- Arrays. */
 
-/* The schemas of an array's first items, and of those behind them, by the keywords of one schema; 0: there are none. */
+/* The schemas of an array's first items (a list) and of further items, by the keywords of one schema; 0: none. */
 static void specdec__schema_items(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
 {
     const uint32_t items = specdec__schema_get(s, owner, "items");
@@ -556,7 +558,7 @@ static void specdec__schema_items(const specdec__schema *s, uint32_t owner, uint
         *first = 0;
 }
 
-/* The rule of item i, by all facts. */
+/* The rule of item i: the conjunction of the schemas that all facts have for it. */
 static uint32_t specdec__schema_item(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
@@ -579,6 +581,7 @@ static uint32_t specdec__schema_item(specdec__schema *s, uint32_t i)
     return s->b->failed ? 0 : specdec__schema_rule(s, term, count);
 }
 
+/* Adds the arrays that obey all facts to the current rule. */
 static void specdec__schema_arrays(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -633,7 +636,7 @@ static void specdec__schema_arrays(specdec__schema *s)
 
 /* ---- Listed values. */
 
-/* Does a listed value obey the other facts of its shape? */
+/* Does a listed value (enum, const) obey the other facts of its shape? */
 static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
 {
     static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
@@ -695,19 +698,20 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
     return !s->b->failed;
 }
 
-/* White space, where it may stand. */
+/* Appends white space to the concatenation `all`, if it is free. */
 static void specdec__literal_space(specdec__schema *s, uint32_t all)
 {
     if (s->free_space)
         specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
 }
 
+/* Appends a byte to the concatenation `all`. */
 static void specdec__literal_byte(specdec__schema *s, uint32_t all, unsigned byte)
 {
     specdec__tree_prepend(s->b, all, specdec__tree_character(s->b, byte, byte));
 }
 
-/* null, false, true as they are written. */
+/* The tree of null, false or true (kind 0, 1, 2) in the current style. */
 static uint32_t specdec__literal_word(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
@@ -717,7 +721,7 @@ static uint32_t specdec__literal_word(specdec__schema *s, uint32_t kind)
     return specdec__tree_text(s->b, (const unsigned char *)word, strlen(word));
 }
 
-/* A listed string that is written as it is; 0: it cannot be. */
+/* The tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
 static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
@@ -736,8 +740,7 @@ static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
     return b->failed ? 0 : any;
 }
 
-/* The tree of a value as it may be written; 0: it cannot be. Arrays and objects keep the order in which they are
-   listed. */
+/* The tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's order. */
 static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
