@@ -27076,29 +27076,29 @@ SPECDEC__FOR_SPEED
    header, for each kind of record:
    PLAIN         number of calls; edges {low | high << 8, target}; calls {rule, state behind the call, 0: the caller's}
    KEY           object; first leaf | number of leaves << 16; state that reads unlisted keys, or 0; edges
-   SET           next state; index of the next property, or SPECDEC__OBJECT_KEEP: the key is not listed
+   SET           next state; index of the next property, or SPECDEC__OBJECT_UNLISTED: the key is not listed
    OBJECT, AFTER_MEMBER                      object
    ARRAY, AFTER_ITEM, BEFORE_ITEM            array
    REPEAT, AFTER_REPEAT                      body's state; least; most (UINT32_MAX: no limit); the state AFTER_REPEAT
    The word OTHER of an object is a SET, or, where only some unlisted keys are allowed, the state that reads such keys.
    States named AFTER_... keep the stack node that returned to them, as the node holds their counter. */
 enum {
-    SPECDEC__VERTEX_PLAIN, SPECDEC__VERTEX_KEY, SPECDEC__VERTEX_SET, SPECDEC__VERTEX_OBJECT,
-    SPECDEC__VERTEX_AFTER_MEMBER,
-    SPECDEC__VERTEX_ARRAY, SPECDEC__VERTEX_AFTER_ITEM, SPECDEC__VERTEX_BEFORE_ITEM, SPECDEC__VERTEX_REPEAT,
-    SPECDEC__VERTEX_AFTER_REPEAT
+    SPECDEC__RECORD_PLAIN, SPECDEC__RECORD_KEY, SPECDEC__RECORD_SET, SPECDEC__RECORD_OBJECT,
+    SPECDEC__RECORD_AFTER_MEMBER,
+    SPECDEC__RECORD_ARRAY, SPECDEC__RECORD_AFTER_ITEM, SPECDEC__RECORD_BEFORE_ITEM, SPECDEC__RECORD_REPEAT,
+    SPECDEC__RECORD_AFTER_REPEAT
 };
 
-#define SPECDEC__VERTEX_FINAL 16u   /* the rule may end in this state */
-#define SPECDEC__VERTEX_STRING 32u  /* inside a JSON string without length limits: every character without an escape
+#define SPECDEC__RECORD_FINAL 16u   /* the rule may end in this state */
+#define SPECDEC__RECORD_STRING 32u  /* inside a JSON string without length limits: every character without an escape
                                        leads back to this state */
-#define SPECDEC__VERTEX_STRINGS 64u /* AFTER_REPEAT: the counted body is one character of a JSON string. PLAIN: the
+#define SPECDEC__RECORD_STRINGS 64u /* AFTER_REPEAT: the counted body is one character of a JSON string. PLAIN: the
                                        state in front of such a repetition: perhaps an edge for the quote, and one
                                        call */
-#define SPECDEC__VERTEX_KIND(header) ((header) & 15u)
+#define SPECDEC__RECORD_KIND(header) ((header) & 15u)
 /* Need: levels of the stack that a text takes from this state to the end of its rule; 255: the rule cannot end. */
-#define SPECDEC__VERTEX_NEED(header) ((header) >> 8 & 255u)
-#define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
+#define SPECDEC__RECORD_NEED(header) ((header) >> 8 & 255u)
+#define SPECDEC__RECORD_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes, one bit each: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole
    characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
@@ -27130,9 +27130,10 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
    SET states of the properties, (leaves) properties in the order of the tree of keys. */
 enum {
     SPECDEC__OBJECT_COUNT, SPECDEC__OBJECT_LEAST, SPECDEC__OBJECT_MOST, SPECDEC__OBJECT_KEYS, SPECDEC__OBJECT_COMMA,
-    SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS, SPECDEC__OBJECT_WORDS
+    SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS_MEMBERS,
+    SPECDEC__OBJECT_WORDS
 };
-#define SPECDEC__OBJECT_KEEP UINT32_MAX
+#define SPECDEC__OBJECT_UNLISTED UINT32_MAX
 
 /* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
    bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
@@ -27143,11 +27144,11 @@ enum {
 };
 
 enum {
-    SPECDEC__THREADS = 32,      /* most threads of a state; further alternatives are dropped */
+    SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a state; further alternatives are dropped */
     SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
     SPECDEC__STACK_NEW = 32,    /* most stack nodes that reading one byte may add */
     SPECDEC__STACK_HEIGHT = 48, /* levels of the stack: how deep a text may nest */
-    SPECDEC__STEP_ITEMS = 64    /* most pairs of state and node that reading one byte may visit */
+    SPECDEC__BYTE_VISITS = 64   /* most pairs of state and node that reading one byte may visit */
 };
 
 /* A rule of a constraint, as the automaton runs it. */
@@ -27160,21 +27161,21 @@ typedef struct specdec__rule {
 struct specdec_constraint {
     uint64_t magic, hash; /* hash: of all words, for saved sequences */
     size_t bytes;
-    uint32_t rules, words, root;
-    uint32_t free_space;  /* 1: JSON's white space is allowed between the tokens of JSON */
-    uint32_t kinds, kind_count; /* index of the kinds of tool arguments among the words, and their number;
-                                   (SPECDEC__KIND_WORDS) words each */
+    uint32_t rules, words, root;                  /* number of rules; number of words; the rule of a whole text */
+    uint32_t free_space;                          /* 1: JSON's white space is allowed between the tokens of JSON */
+    uint32_t argument_kinds, argument_kind_count; /* kinds of tool arguments: index of the first among the words,
+                                                     number; (SPECDEC__KIND_WORDS) words each */
 };
 
 /* One of the alternatives that are open in a text. */
-typedef struct specdec__thread {
+typedef struct specdec__automaton_thread {
     uint32_t state, node; /* node 0: the bottom of the stack */
-} specdec__thread;
+} specdec__automaton_thread;
 
 /* A level of a stack: a rule was called, or an object, array or repetition is open. */
 typedef struct specdec__stack_node {
-    uint32_t back;    /* the state to which the called rule returns */
-    uint32_t counter; /* repetitions or items so far; for an object: next property | members so far << 16 */
+    uint32_t return_state; /* the state to which the called rule returns */
+    uint32_t counter;      /* repetitions or items so far; for an object: next property | members so far << 16 */
     uint16_t parent, height;
 } specdec__stack_node;
 
@@ -27182,23 +27183,24 @@ typedef struct specdec__stack_node {
 struct specdec_constraint_state {
     uint16_t threads, nodes; /* numbers of both; nodes[0] is never used */
     uint32_t dropped;        /* not 0: alternatives were dropped for lack of room */
-    specdec__thread thread[SPECDEC__THREADS];
+    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS];
     specdec__stack_node node[SPECDEC__STACK_NODES];
 };
 
 /* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
-typedef struct specdec__machine {
+typedef struct specdec__automaton {
     const specdec_constraint *constraint;
     const uint32_t *words;
     const specdec__rule *rules;
-    const specdec__stack_node *old;
-    specdec__stack_node *fresh;
-    specdec__thread *out, *items; /* out: threads behind the byte; items (SPECDEC__STEP_ITEMS): pairs that this byte
-                                     visits */
-    uint32_t old_count, fresh_count, fresh_from, fresh_room; /* new nodes below fresh_from belong to earlier bytes */
-    uint32_t out_count, item_count;
+    const specdec__stack_node *state_nodes;  /* (state_node_count) stack nodes of the state */
+    specdec__stack_node *new_nodes;          /* (new_count of new_room) nodes behind those of the state */
+    specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
+    specdec__automaton_thread *visits;       /* (visit_count of SPECDEC__BYTE_VISITS) states that the byte visits */
+    uint32_t state_node_count, new_count;
+    uint32_t first_new, new_room; /* new nodes below this one belong to earlier bytes */
+    uint32_t next_count, visit_count;
     uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
-} specdec__machine;
+} specdec__automaton;
 
 /* The rules of a constraint, which lie behind its header. */
 SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_constraint *c)
@@ -27213,119 +27215,121 @@ SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constrai
 }
 
 /* A stack node by its number; new nodes are numbered behind those of the state. */
-SPECDEC__INLINE const specdec__stack_node *specdec__machine_node(const specdec__machine *m, uint32_t node)
+SPECDEC__INLINE const specdec__stack_node *specdec__automaton_node(const specdec__automaton *m, uint32_t node)
 {
-    return node < m->old_count ? &m->old[node] : &m->fresh[node - m->old_count];
+    return node < m->state_node_count ? &m->state_nodes[node] : &m->new_nodes[node - m->state_node_count];
 }
 
 /* Levels of the stack whose top is a node; 0: an empty stack. */
-SPECDEC__INLINE uint32_t specdec__machine_height(const specdec__machine *m, uint32_t node)
+SPECDEC__INLINE uint32_t specdec__automaton_stack_height(const specdec__automaton *m, uint32_t node)
 {
-    return node ? specdec__machine_node(m, node)->height : 0;
+    return node ? specdec__automaton_node(m, node)->height : 0;
 }
 
 /* Pushes a node on top of `parent` and returns its number; UINT32_MAX: no room. Equal nodes of one step are shared. */
-static uint32_t specdec__machine_push(specdec__machine *m, uint32_t back, uint32_t counter, uint32_t parent)
+static uint32_t specdec__automaton_push_node(specdec__automaton *m, uint32_t back, uint32_t counter, uint32_t parent)
 {
-    const uint32_t height = specdec__machine_height(m, parent) + 1;
+    const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
     specdec__stack_node *node;
     uint32_t i;
 
-    for (i = m->fresh_from; i < m->fresh_count; i++)
-        if (m->fresh[i].back == back && m->fresh[i].counter == counter && m->fresh[i].parent == parent)
-            return m->old_count + i;
-    if (height > SPECDEC__STACK_HEIGHT || m->fresh_count - m->fresh_from == SPECDEC__STACK_NEW ||
-        m->fresh_count == m->fresh_room) {
+    for (i = m->first_new; i < m->new_count; i++)
+        if (m->new_nodes[i].return_state == back && m->new_nodes[i].counter == counter &&
+            m->new_nodes[i].parent == parent)
+            return m->state_node_count + i;
+    if (height > SPECDEC__STACK_HEIGHT || m->new_count - m->first_new == SPECDEC__STACK_NEW ||
+        m->new_count == m->new_room) {
         m->dropped = 1;
         return UINT32_MAX;
     }
-    node = &m->fresh[m->fresh_count];
-    node->back = back;
+    node = &m->new_nodes[m->new_count];
+    node->return_state = back;
     node->counter = counter;
     node->parent = (uint16_t)parent;
     node->height = (uint16_t)height;
-    return m->old_count + m->fresh_count++;
+    return m->state_node_count + m->new_count++;
 }
 
 /* Adds a state and its stack node to the list of pairs that this byte visits, once. */
-static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t node)
+static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
 
     if (node == UINT32_MAX)
         return;
-    for (i = 0; i < m->item_count; i++)
-        if (m->items[i].state == state && m->items[i].node == node)
+    for (i = 0; i < m->visit_count; i++)
+        if (m->visits[i].state == state && m->visits[i].node == node)
             return;
-    if (m->item_count == SPECDEC__STEP_ITEMS) {
+    if (m->visit_count == SPECDEC__BYTE_VISITS) {
         m->dropped = 1;
         return;
     }
-    m->items[m->item_count].state = state;
-    m->items[m->item_count++].node = node;
+    m->visits[m->visit_count].state = state;
+    m->visits[m->visit_count++].node = node;
 }
 
 /* Does a state keep the stack node that returned to it, as its counter lies there? */
-SPECDEC__INLINE int specdec__vertex_keeps(uint32_t header)
+SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
 {
-    const uint32_t kind = SPECDEC__VERTEX_KIND(header);
+    const uint32_t kind = SPECDEC__RECORD_KIND(header);
 
-    return kind == SPECDEC__VERTEX_AFTER_MEMBER || kind == SPECDEC__VERTEX_AFTER_ITEM ||
-           kind == SPECDEC__VERTEX_AFTER_REPEAT;
+    return kind == SPECDEC__RECORD_AFTER_MEMBER || kind == SPECDEC__RECORD_AFTER_ITEM ||
+           kind == SPECDEC__RECORD_AFTER_REPEAT;
 }
 
 /* Can a rule only end in this state: no edges, no calls? */
-SPECDEC__INLINE int specdec__vertex_over(const uint32_t *record)
+SPECDEC__INLINE int specdec__record_only_ends(const uint32_t *record)
 {
-    return (record[0] & ~(255u << 8)) == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !record[1];
+    return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL) && !record[1];
 }
 
 /* Can a rule only go on by an edge in this state: no calls, no end? */
-SPECDEC__INLINE int specdec__vertex_alone(const uint32_t *record)
+SPECDEC__INLINE int specdec__record_only_edges(const uint32_t *record)
 {
-    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
-           !(record[0] & SPECDEC__VERTEX_FINAL);
+    return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
+           !(record[0] & SPECDEC__RECORD_FINAL);
 }
 
-/* Adds a thread behind the byte to m->out, unless the stack would be too high for its rule to end. States in which a
-   rule can only end are replaced by the state that the rule returns to. */
-static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_t node)
+/* Adds a thread behind the byte to m->next_threads, unless the stack would be too high for its rule to end. States in
+   which a rule can only end are replaced by the state that the rule returns to. */
+static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
 
-    if (specdec__machine_height(m, node) + SPECDEC__VERTEX_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
+    if (specdec__automaton_stack_height(m, node) + SPECDEC__RECORD_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
-    while (node && specdec__vertex_over(m->words + state)) {
-        const specdec__stack_node *top = specdec__machine_node(m, node);
+    while (node && specdec__record_only_ends(m->words + state)) {
+        const specdec__stack_node *top = specdec__automaton_node(m, node);
 
-        state = top->back;
-        node = specdec__vertex_keeps(m->words[state]) ? node : top->parent;
+        state = top->return_state;
+        node = specdec__record_keeps_node(m->words[state]) ? node : top->parent;
     }
-    for (i = 0; i < m->out_count; i++)
-        if (m->out[i].state == state && m->out[i].node == node)
+    for (i = 0; i < m->next_count; i++)
+        if (m->next_threads[i].state == state && m->next_threads[i].node == node)
             return;
-    if (m->out_count == SPECDEC__THREADS) {
+    if (m->next_count == SPECDEC__AUTOMATON_THREADS) {
         m->dropped = 1;
         return;
     }
-    m->out[m->out_count].state = state;
-    m->out[m->out_count++].node = node;
+    m->next_threads[m->next_count].state = state;
+    m->next_threads[m->next_count++].node = node;
 }
 
 /* Ends the rule that was called by a stack node: its return state is visited. Returns 0 when the stack is empty. */
-static int specdec__machine_return(specdec__machine *m, uint32_t node)
+static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
 {
     const specdec__stack_node *top;
 
     if (!node)
         return 0;
-    top = specdec__machine_node(m, node);
-    specdec__machine_visit(m, top->back, specdec__vertex_keeps(m->words[top->back]) ? node : top->parent);
+    top = specdec__automaton_node(m, node);
+    specdec__automaton_visit_state(m, top->return_state,
+                                   specdec__record_keeps_node(m->words[top->return_state]) ? node : top->parent);
     return 1;
 }
 
 /* The edge for a byte, by binary search among `count` edges in order of their bytes; NULL: none. */
-SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
+SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
     while (count > 4) { /* invariant: the edge, if there is one, is among the `count` edges from `edge` on */
         const uint32_t half = count / 2;
@@ -27345,19 +27349,19 @@ SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint3
 
 /* Is a listed property allowed as the next member, by the counter of the object's stack node? `height`: levels of the
    stack; its value must have room there. */
-static int specdec__object_takes(const specdec__machine *m, const uint32_t *object, uint32_t property, uint32_t counter,
-                                 uint32_t height)
+static int specdec__object_allows_property(const specdec__automaton *m, const uint32_t *object, uint32_t property,
+                                           uint32_t counter, uint32_t height)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], next = counter & 0xffff, seen = counter >> 16;
     const uint32_t *first = object + SPECDEC__OBJECT_WORDS, *states = first + count + 1;
 
     if (property < next || property > first[next] || seen >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    if (height + SPECDEC__VERTEX_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
+    if (height + SPECDEC__RECORD_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
         return 0;
     if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
         return 0;
-    if (object[SPECDEC__OBJECT_COUNTS]) { /* the required properties behind this one must fit below the most members */
+    if (object[SPECDEC__OBJECT_COUNTS_MEMBERS]) { /* required properties behind this one must fit below MOST */
         uint32_t i, required = 0;
 
         for (i = property + 1; i < count && first[i] < count; i = first[i] + 1)
@@ -27369,8 +27373,8 @@ static int specdec__object_takes(const specdec__machine *m, const uint32_t *obje
 }
 
 /* Is an unlisted key allowed as the next member? */
-static int specdec__object_takes_other(const specdec__machine *m, const uint32_t *object, uint32_t counter,
-                                       uint32_t height)
+static int specdec__object_allows_unlisted(const specdec__automaton *m, const uint32_t *object, uint32_t counter,
+                                           uint32_t height)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], other = object[SPECDEC__OBJECT_OTHER];
     uint32_t need;
@@ -27378,88 +27382,88 @@ static int specdec__object_takes_other(const specdec__machine *m, const uint32_t
     if (!other || object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] < count ||
         counter >> 16 >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    need = SPECDEC__VERTEX_NEED(m->words[other]);
+    need = SPECDEC__RECORD_NEED(m->words[other]);
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
 /* Is any key allowed whose first bytes lead to this KEY state? */
-static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint32_t node)
+static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key, uint32_t node)
 {
     const uint32_t *record = m->words + key, *object = m->words + record[1];
-    const uint32_t counter = node ? specdec__machine_node(m, node)->counter : 0;
-    const uint32_t height = specdec__machine_height(m, node);
+    const uint32_t counter = node ? specdec__automaton_node(m, node)->counter : 0;
+    const uint32_t height = specdec__automaton_stack_height(m, node);
     const uint32_t first = SPECDEC__OBJECT_WORDS + 2 * object[SPECDEC__OBJECT_COUNT] + 1 + (record[2] & 0xffff);
     const uint32_t *leaves = object + first;
     uint32_t i, count = record[2] >> 16;
 
     for (i = 0; i < count; i++)
-        if (specdec__object_takes(m, object, leaves[i], counter, height))
+        if (specdec__object_allows_property(m, object, leaves[i], counter, height))
             return 1;
-    return record[3] && height + SPECDEC__VERTEX_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
-           specdec__object_takes_other(m, object, counter, height);
+    return record[3] && height + SPECDEC__RECORD_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
+           specdec__object_allows_unlisted(m, object, counter, height);
 }
 
 /* Reads a byte of a key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted key. */
-static void specdec__machine_key(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+static void specdec__automaton_read_key(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
-    const specdec__stack_node *node = specdec__machine_node(m, at->node);
-    const uint32_t *edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), byte);
+    const specdec__stack_node *node = specdec__automaton_node(m, at->node);
+    const uint32_t *edge = specdec__record_find_edge(record + 4, SPECDEC__RECORD_EDGES(record[0]), byte);
 
     if (edge) {
         const uint32_t target = edge[1], *to = m->words + target;
 
-        if (SPECDEC__VERTEX_KIND(to[0]) == SPECDEC__VERTEX_KEY
-                ? specdec__object_has_key(m, target, at->node)
-                : specdec__object_takes(m, object, to[2] - 1, node->counter, node->height))
-            specdec__machine_arrive(m, target, at->node);
-    } else if (record[3] && specdec__object_takes_other(m, object, node->counter, node->height)) {
+        if (SPECDEC__RECORD_KIND(to[0]) == SPECDEC__RECORD_KEY
+                ? specdec__object_allows_key(m, target, at->node)
+                : specdec__object_allows_property(m, object, to[2] - 1, node->counter, node->height))
+            specdec__automaton_add_thread(m, target, at->node);
+    } else if (record[3] && specdec__object_allows_unlisted(m, object, node->counter, node->height)) {
         const uint32_t other = object[SPECDEC__OBJECT_OTHER];
 
         /* Where all unlisted keys are allowed, the states of any JSON string read them and then return here. */
-        if (SPECDEC__VERTEX_KIND(m->words[other]) == SPECDEC__VERTEX_SET)
-            specdec__machine_visit(m, record[3], specdec__machine_push(m, other, 0, at->node));
+        if (SPECDEC__RECORD_KIND(m->words[other]) == SPECDEC__RECORD_SET)
+            specdec__automaton_visit_state(m, record[3], specdec__automaton_push_node(m, other, 0, at->node));
         else
-            specdec__machine_visit(m, record[3], at->node);
+            specdec__automaton_visit_state(m, record[3], at->node);
     }
 }
 
 /* Is this byte white space, and is white space free in this constraint? */
-SPECDEC__INLINE int specdec__machine_space(const specdec__machine *m, uint32_t byte)
+SPECDEC__INLINE int specdec__automaton_skips_space(const specdec__automaton *m, uint32_t byte)
 {
     return m->constraint->free_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
 }
 
 /* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, the closing brace. */
-static void specdec__machine_object(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+static void specdec__automaton_read_object(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
-    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_OBJECT;
+    const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_OBJECT;
     const uint32_t keys = object[SPECDEC__OBJECT_KEYS];
     uint32_t node = at->node, counter;
 
-    if (specdec__machine_space(m, byte)) {
-        specdec__machine_arrive(m, at->state, node);
+    if (specdec__automaton_skips_space(m, byte)) {
+        specdec__automaton_add_thread(m, at->state, node);
         return;
     }
     if (byte != '}' && byte != (begins ? '"' : ','))
         return;
-    counter = begins ? 0 : specdec__machine_node(m, node)->counter;
+    counter = begins ? 0 : specdec__automaton_node(m, node)->counter;
     if (byte == '}') {
         if (object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] == object[SPECDEC__OBJECT_COUNT] &&
             counter >> 16 >= object[SPECDEC__OBJECT_LEAST])
-            specdec__machine_arrive(m, object[SPECDEC__OBJECT_END],
-                                    begins ? node : specdec__machine_node(m, node)->parent);
+            specdec__automaton_add_thread(m, object[SPECDEC__OBJECT_END],
+                                          begins ? node : specdec__automaton_node(m, node)->parent);
         return;
     }
-    if (begins && (node = specdec__machine_push(m, object[SPECDEC__OBJECT_AFTER], 0, node)) == UINT32_MAX)
+    if (begins && (node = specdec__automaton_push_node(m, object[SPECDEC__OBJECT_AFTER], 0, node)) == UINT32_MAX)
         return;
-    if (specdec__object_has_key(m, keys, node))
-        specdec__machine_arrive(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
+    if (specdec__object_allows_key(m, keys, node))
+        specdec__automaton_add_thread(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
 }
 
 /* The rule of item i of an array; UINT32_MAX: the array ends before it. */
-SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
+SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_t i)
 {
     const uint32_t count = array[SPECDEC__ARRAY_COUNT];
 
@@ -27467,123 +27471,126 @@ SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
 }
 
 /* Reads a byte in an array: white space, the closing bracket, a comma, or the first byte of an item. */
-static void specdec__machine_array(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+static void specdec__automaton_read_array(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
-    const uint32_t kind = SPECDEC__VERTEX_KIND(record[0]);
-    const uint32_t items = kind == SPECDEC__VERTEX_ARRAY ? 0 : specdec__machine_node(m, at->node)->counter;
-    const uint32_t parent = kind == SPECDEC__VERTEX_ARRAY ? at->node : specdec__machine_node(m, at->node)->parent;
-    const uint32_t rule = specdec__array_rule(array, items);
-    const uint32_t height = specdec__machine_height(m, parent) + 1;
+    const uint32_t kind = SPECDEC__RECORD_KIND(record[0]);
+    const uint32_t items = kind == SPECDEC__RECORD_ARRAY ? 0 : specdec__automaton_node(m, at->node)->counter;
+    const uint32_t parent = kind == SPECDEC__RECORD_ARRAY ? at->node : specdec__automaton_node(m, at->node)->parent;
+    const uint32_t rule = specdec__array_item_rule(array, items);
+    const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
     const int room = rule != UINT32_MAX && height + m->rules[rule].need <= SPECDEC__STACK_HEIGHT;
 
-    if (specdec__machine_space(m, byte)) {
-        specdec__machine_arrive(m, at->state, at->node);
+    if (specdec__automaton_skips_space(m, byte)) {
+        specdec__automaton_add_thread(m, at->state, at->node);
         return;
     }
-    if (byte == ']' && kind != SPECDEC__VERTEX_BEFORE_ITEM && items >= array[SPECDEC__ARRAY_LEAST])
-        specdec__machine_arrive(m, array[SPECDEC__ARRAY_END], parent);
-    if (kind == SPECDEC__VERTEX_AFTER_ITEM) {
+    if (byte == ']' && kind != SPECDEC__RECORD_BEFORE_ITEM && items >= array[SPECDEC__ARRAY_LEAST])
+        specdec__automaton_add_thread(m, array[SPECDEC__ARRAY_END], parent);
+    if (kind == SPECDEC__RECORD_AFTER_ITEM) {
         if (byte == ',' && room)
-            specdec__machine_arrive(m, array[SPECDEC__ARRAY_BEFORE], at->node);
+            specdec__automaton_add_thread(m, array[SPECDEC__ARRAY_BEFORE], at->node);
     } else if (room && m->rules[rule].first[byte >> 5] >> (byte & 31) & 1) {
         const uint32_t more = items < array[SPECDEC__ARRAY_CAP] ? items + 1 : items;
 
-        specdec__machine_visit(m, m->rules[rule].start,
-                               specdec__machine_push(m, array[SPECDEC__ARRAY_AFTER], more, parent));
+        specdec__automaton_visit_state(m, m->rules[rule].start,
+                                       specdec__automaton_push_node(m, array[SPECDEC__ARRAY_AFTER], more, parent));
     }
 }
 
 /* Visits what may follow in a counted repetition: its body once more, and, behind enough bodies, its end. */
-static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *at)
+static void specdec__automaton_repeat_body(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
-    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_REPEAT;
-    const uint32_t done = begins ? 0 : specdec__machine_node(m, at->node)->counter;
-    const uint32_t parent = begins ? at->node : specdec__machine_node(m, at->node)->parent;
+    const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_REPEAT;
+    const uint32_t done = begins ? 0 : specdec__automaton_node(m, at->node)->counter;
+    const uint32_t parent = begins ? at->node : specdec__automaton_node(m, at->node)->parent;
     const uint32_t after = record[4];
 
     if (done < record[3]) { /* without a limit, counts above the least are not told apart */
         const uint32_t more = record[3] == UINT32_MAX && done >= record[2] ? done : done + 1;
 
-        specdec__machine_visit(m, record[1], specdec__machine_push(m, after, more, parent));
+        specdec__automaton_visit_state(m, record[1], specdec__automaton_push_node(m, after, more, parent));
     }
     if (done >= record[2])
-        specdec__machine_return(m, parent);
+        specdec__automaton_end_rule(m, parent);
 }
 
 /* Reads a byte in a PLAIN state: by its edges, in the rules that it calls, or behind the end of its rule. */
-static void specdec__machine_plain(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+static void specdec__automaton_read_plain(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
-    const uint32_t *record = m->words + at->state, edges = SPECDEC__VERTEX_EDGES(record[0]);
-    const uint32_t *edge = specdec__vertex_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
+    const uint32_t *record = m->words + at->state, edges = SPECDEC__RECORD_EDGES(record[0]);
+    const uint32_t *edge = specdec__record_find_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
     uint32_t i;
 
     if (edge)
-        specdec__machine_arrive(m, edge[1], at->node);
+        specdec__automaton_add_thread(m, edge[1], at->node);
     for (i = 0; i < record[1]; i++, call += 2) {
         const specdec__rule *rule = &m->rules[call[0]];
         uint32_t height;
 
         if (!(rule->first[byte >> 5] >> (byte & 31) & 1))
             continue;
-        height = specdec__machine_height(m, at->node);
+        height = specdec__automaton_stack_height(m, at->node);
         if (!call[1])
-            specdec__machine_visit(m, rule->start, at->node);
+            specdec__automaton_visit_state(m, rule->start, at->node);
         else if (height + 1 + rule->need <= SPECDEC__STACK_HEIGHT &&
-                 height + SPECDEC__VERTEX_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
-            specdec__machine_visit(m, rule->start, specdec__machine_push(m, call[1], 0, at->node));
+                 height + SPECDEC__RECORD_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
+            specdec__automaton_visit_state(m, rule->start, specdec__automaton_push_node(m, call[1], 0, at->node));
     }
-    if (record[0] & SPECDEC__VERTEX_FINAL)
-        specdec__machine_return(m, at->node);
+    if (record[0] & SPECDEC__RECORD_FINAL)
+        specdec__automaton_end_rule(m, at->node);
 }
 
 /* Counts the member whose key was read, in a new stack node of its object, then visits the state behind the key. */
-static void specdec__machine_set(specdec__machine *m, const specdec__thread *at)
+static void specdec__automaton_count_member(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
-    const specdec__stack_node *node = specdec__machine_node(m, at->node);
-    const uint32_t *object = m->words + m->words[node->back + 1];
-    uint32_t index = record[2] == SPECDEC__OBJECT_KEEP ? object[SPECDEC__OBJECT_COUNT] : record[2];
+    const specdec__stack_node *node = specdec__automaton_node(m, at->node);
+    const uint32_t *object = m->words + m->words[node->return_state + 1];
+    uint32_t index = record[2] == SPECDEC__OBJECT_UNLISTED ? object[SPECDEC__OBJECT_COUNT] : record[2];
     uint32_t seen = node->counter >> 16;
 
-    if (object[SPECDEC__OBJECT_COUNTS] && seen < 0xffff)
+    if (object[SPECDEC__OBJECT_COUNTS_MEMBERS] && seen < 0xffff)
         seen++;
-    specdec__machine_visit(m, record[1], specdec__machine_push(m, node->back, index | seen << 16, node->parent));
+    specdec__automaton_visit_state(
+        m, record[1], specdec__automaton_push_node(m, node->return_state, index | seen << 16, node->parent));
 }
 
-/* Reads a byte with all threads; the threads behind it are written to m->out. */
-static void specdec__machine_step(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t byte)
+/* Reads a byte with all threads; the threads behind it are written to m->next_threads. */
+static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__automaton_thread *threads,
+                                         uint32_t count, uint32_t byte)
 {
     uint32_t i;
 
-    m->out_count = m->item_count = 0;
-    m->fresh_from = m->fresh_count;
+    m->next_count = m->visit_count = 0;
+    m->first_new = m->new_count;
     for (i = 0; i < count; i++)
-        specdec__machine_visit(m, threads[i].state, threads[i].node);
-    for (i = 0; i < m->item_count; i++) {
-        const specdec__thread at = m->items[i];
+        specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
+    for (i = 0; i < m->visit_count; i++) {
+        const specdec__automaton_thread at = m->visits[i];
 
-        switch (SPECDEC__VERTEX_KIND(m->words[at.state])) {
-        case SPECDEC__VERTEX_PLAIN: specdec__machine_plain(m, &at, byte); break;
-        case SPECDEC__VERTEX_KEY: specdec__machine_key(m, &at, byte); break;
-        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
-        case SPECDEC__VERTEX_OBJECT: case SPECDEC__VERTEX_AFTER_MEMBER: specdec__machine_object(m, &at, byte); break;
-        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
-        default: specdec__machine_array(m, &at, byte);
+        switch (SPECDEC__RECORD_KIND(m->words[at.state])) {
+        case SPECDEC__RECORD_PLAIN: specdec__automaton_read_plain(m, &at, byte); break;
+        case SPECDEC__RECORD_KEY: specdec__automaton_read_key(m, &at, byte); break;
+        case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
+        case SPECDEC__RECORD_OBJECT:
+        case SPECDEC__RECORD_AFTER_MEMBER: specdec__automaton_read_object(m, &at, byte); break;
+        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
+        default: specdec__automaton_read_array(m, &at, byte);
         }
     }
 }
 
-/* Marks the stack nodes that threads use in live (old_count + fresh_count). Returns how many are marked. */
-static uint32_t specdec__machine_mark(const specdec__machine *m, const specdec__thread *threads, uint32_t count,
-                                      unsigned char *live)
+/* Marks the stack nodes that threads use in live (state_node_count + new_count). Returns how many are marked. */
+static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const specdec__automaton_thread *threads,
+                                              uint32_t count, unsigned char *live)
 {
     uint32_t i, node, marked = 0;
 
-    memset(live, 0, m->old_count + m->fresh_count);
+    memset(live, 0, m->state_node_count + m->new_count);
     for (i = 0; i < count; i++)
-        for (node = threads[i].node; node && !live[node]; node = specdec__machine_node(m, node)->parent) {
+        for (node = threads[i].node; node && !live[node]; node = specdec__automaton_node(m, node)->parent) {
             live[node] = 1;
             marked++;
         }
@@ -27591,79 +27598,80 @@ static uint32_t specdec__machine_mark(const specdec__machine *m, const specdec__
 }
 
 /* Drops threads, the last ones first, until the stack nodes of the others fit into a state. */
-static void specdec__machine_fit(specdec__machine *m, unsigned char *live)
+static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char *live)
 {
-    while (specdec__machine_mark(m, m->out, m->out_count, live) >= SPECDEC__STACK_NODES) {
-        m->out_count--;
+    while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
+        m->next_count--;
         m->dropped = 1;
     }
 }
 
-/* Stores the threads in m->out and their stack nodes in a state, which may be the one that was read. */
-static void specdec__machine_keep(specdec__machine *m, specdec_constraint_state *state)
+/* Stores the threads in m->next_threads and their stack nodes in a state, which may be the one that was read. */
+static void specdec__automaton_store_state(specdec__automaton *m, specdec_constraint_state *state)
 {
     unsigned char live[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
     uint16_t place[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
     uint32_t i, kept = 1;
 
-    if (m->fresh_count || m->old_count > 1) {
-        specdec__machine_fit(m, live);
+    if (m->new_count || m->state_node_count > 1) {
+        specdec__automaton_drop_threads(m, live);
         place[0] = 0;
-        for (i = 1; i < m->old_count + m->fresh_count; i++) {
+        for (i = 1; i < m->state_node_count + m->new_count; i++) {
             specdec__stack_node node;
 
             if (!live[i])
                 continue;
-            node = *specdec__machine_node(m, i);
+            node = *specdec__automaton_node(m, i);
             node.parent = place[node.parent];
             place[i] = (uint16_t)kept;
             state->node[kept++] = node;
         }
-        for (i = 0; i < m->out_count; i++)
-            m->out[i].node = place[m->out[i].node];
+        for (i = 0; i < m->next_count; i++)
+            m->next_threads[i].node = place[m->next_threads[i].node];
     }
-    memcpy(state->thread, m->out, m->out_count * sizeof *m->out);
-    state->threads = (uint16_t)m->out_count;
+    memcpy(state->thread, m->next_threads, m->next_count * sizeof *m->next_threads);
+    state->threads = (uint16_t)m->next_count;
     state->nodes = (uint16_t)kept;
     state->dropped |= m->dropped;
 }
 
 /* Prepares the working memory for reading a byte in a state. */
-static void specdec__machine_begin(specdec__machine *m, const specdec_constraint *c,
-                                   const specdec_constraint_state *state)
+static void specdec__automaton_load_state(specdec__automaton *m, const specdec_constraint *c,
+                                          const specdec_constraint_state *state)
 {
     memset(m, 0, sizeof *m);
     m->constraint = c;
     m->words = specdec__constraint_words(c);
     m->rules = specdec__constraint_rules(c);
-    m->old = state->node;
-    m->old_count = state->nodes;
+    m->state_nodes = state->node;
+    m->state_node_count = state->nodes;
 }
 
 /* Is the text complete in this state, so that it may end? */
-static int specdec__vertex_complete(const specdec_constraint *c, const specdec_constraint_state *state)
+static int specdec__constraint_is_complete(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
-    specdec__thread items[SPECDEC__STEP_ITEMS];
-    specdec__machine m;
+    specdec__automaton_thread items[SPECDEC__BYTE_VISITS];
+    specdec__automaton m;
     uint32_t i;
 
-    specdec__machine_begin(&m, c, state);
-    m.fresh = fresh;
-    m.fresh_room = SPECDEC__STACK_NEW;
-    m.items = items;
+    specdec__automaton_load_state(&m, c, state);
+    m.new_nodes = fresh;
+    m.new_room = SPECDEC__STACK_NEW;
+    m.visits = items;
     for (i = 0; i < state->threads; i++)
-        specdec__machine_visit(&m, state->thread[i].state, state->thread[i].node);
-    for (i = 0; i < m.item_count; i++) {
-        const specdec__thread at = items[i];
-        const uint32_t *record = m.words + at.state, kind = SPECDEC__VERTEX_KIND(record[0]);
+        specdec__automaton_visit_state(&m, state->thread[i].state, state->thread[i].node);
+    for (i = 0; i < m.visit_count; i++) {
+        const specdec__automaton_thread at = items[i];
+        const uint32_t *record = m.words + at.state, kind = SPECDEC__RECORD_KIND(record[0]);
 
-        if (kind == SPECDEC__VERTEX_PLAIN && record[0] & SPECDEC__VERTEX_FINAL && !specdec__machine_return(&m, at.node))
+        if (kind == SPECDEC__RECORD_PLAIN && record[0] & SPECDEC__RECORD_FINAL &&
+            !specdec__automaton_end_rule(&m, at.node))
             return 1;
-        if (kind == SPECDEC__VERTEX_AFTER_REPEAT && m.old[at.node].counter >= record[2] &&
-            !specdec__machine_return(&m, m.old[at.node].parent))
+        if (kind == SPECDEC__RECORD_AFTER_REPEAT && m.state_nodes[at.node].counter >= record[2] &&
+            !specdec__automaton_end_rule(&m, m.state_nodes[at.node].parent))
             return 1;
-        if (kind == SPECDEC__VERTEX_REPEAT && !record[2] && !specdec__machine_return(&m, at.node))
+        if (kind == SPECDEC__RECORD_REPEAT && !record[2] && !specdec__automaton_end_rule(&m, at.node))
             return 1;
     }
     return 0;
@@ -27671,41 +27679,43 @@ static int specdec__vertex_complete(const specdec_constraint *c, const specdec_c
 
 /* Reads a byte: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte is not
    allowed. */
-static int specdec__vertex_advance(const specdec_constraint *c, specdec_constraint_state *state, unsigned char byte)
+static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_constraint_state *state,
+                                         unsigned char byte)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
-    specdec__thread out[SPECDEC__THREADS], items[SPECDEC__STEP_ITEMS];
-    specdec__machine m;
+    specdec__automaton_thread out[SPECDEC__AUTOMATON_THREADS], items[SPECDEC__BYTE_VISITS];
+    specdec__automaton m;
 
     if (state->threads == 1) { /* fast path inside strings and words: a single thread, whose stack does not change */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
-        if (specdec__vertex_alone(record)) {
-            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+        if (specdec__record_only_edges(record)) {
+            const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
-            if (!edge || height + SPECDEC__VERTEX_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
+            if (!edge || height + SPECDEC__RECORD_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!node || !specdec__vertex_over(words + edge[1])) {
+            if (!node || !specdec__record_only_ends(words + edge[1])) {
                 state->thread[0].state = edge[1];
                 return 1;
             }
         }
     }
-    specdec__machine_begin(&m, c, state);
-    m.fresh = fresh;
-    m.fresh_room = SPECDEC__STACK_NEW;
-    m.out = out;
-    m.items = items;
-    specdec__machine_step(&m, state->thread, state->threads, byte);
-    if (!m.out_count)
+    specdec__automaton_load_state(&m, c, state);
+    m.new_nodes = fresh;
+    m.new_room = SPECDEC__STACK_NEW;
+    m.next_threads = out;
+    m.visits = items;
+    specdec__automaton_read_byte(&m, state->thread, state->threads, byte);
+    if (!m.next_count)
         return 0;
-    specdec__machine_keep(&m, state);
+    specdec__automaton_store_state(&m, state);
     return 1;
 }
 
 /* The state of an empty text: one thread at the start of the root rule. */
-static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, specdec_constraint_state *state)
+static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constraint *c,
+                                                            specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
     state->threads = state->nodes = 1;
@@ -27713,21 +27723,21 @@ static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, s
 }
 
 /* Adds the bytes that a state may read to a set of 256 bits; the set may hold bytes that are then refused. */
-static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uint32_t set[8])
+static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t state, uint32_t set[8])
 {
-    const uint32_t *record = m->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
-    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
-    uint32_t i, j, at = kind == SPECDEC__VERTEX_KEY ? 4 : 2;
+    const uint32_t *record = m->words + state, kind = SPECDEC__RECORD_KIND(record[0]);
+    const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
+    uint32_t i, j, at = kind == SPECDEC__RECORD_KEY ? 4 : 2;
 
-    if (kind == SPECDEC__VERTEX_PLAIN || kind == SPECDEC__VERTEX_KEY) {
+    if (kind == SPECDEC__RECORD_PLAIN || kind == SPECDEC__RECORD_KEY) {
         for (i = 0; i < edges; i++, at += 2)
             for (j = record[at] & 255; j <= record[at] >> 8; j++)
                 set[j >> 5] |= 1u << (j & 31);
-        for (i = 0; kind == SPECDEC__VERTEX_PLAIN && i < record[1]; i++, at += 2)
+        for (i = 0; kind == SPECDEC__RECORD_PLAIN && i < record[1]; i++, at += 2)
             for (j = 0; j < 8; j++)
                 set[j] |= m->rules[record[at]].first[j];
-        if (kind == SPECDEC__VERTEX_KEY && record[3])
-            specdec__vertex_first(m, record[3], set); /* the state that reads unlisted keys is PLAIN */
+        if (kind == SPECDEC__RECORD_KEY && record[3])
+            specdec__record_first_bytes(m, record[3], set); /* the state that reads unlisted keys is PLAIN */
     } else {
         for (j = 0; j < 8; j++)
             set[j] = UINT32_MAX;
@@ -27749,39 +27759,43 @@ typedef struct specdec__vector {
 /* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
 typedef struct specdec__build {
     unsigned char *base;
-    size_t size, back;         /* size in bytes; offset where scratch memory begins */
-    uint32_t *words;           /* (word_count) words, behind the constraint's header */
+    size_t size, scratch_at; /* size in bytes; offset where scratch memory begins */
+    uint32_t *words;         /* (word_count) words, behind the constraint's header */
     uint32_t word_count;
-    specdec__vector rules;     /* (rules) first state of each rule; 0: not built yet */
-    specdec__vector nullable;  /* (rules) not 0: the rule matches the empty text */
-    specdec__vector states;    /* indices of all records among the words */
-    specdec__vector tree;      /* (SPECDEC__TREE_WORDS a node) syntax trees */
-    specdec__vector ranges;    /* (2) first and last character of each range of a set */
-    specdec__vector nfa;       /* (3) type | low byte << 8 | high byte << 16; next state; second next state, label or
-                                  rule */
-    uint32_t repeat_limit;     /* states above which a repetition is counted at run time instead of copied; 0: never */
-    int strings;               /* 1: characters are spelled as in a JSON string, some with an escape */
-    int raw;                   /* 1: strings are built without escapes */
-    uint32_t kinds, kind_count; /* kinds of tool arguments, as in struct specdec_constraint */
-    uint64_t work;             /* units of work so far, limited by BUILD_WORK against hostile sources */
-    uint32_t body, character, quote; /* states inside a JSON string and in front of it (its quote); rule of one
-                                        character */
-    uint32_t crowd;            /* state that was refused, as it has too many alternatives */
-    int failed;                /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
-    const char *why;           /* text of the error */
-    size_t at;                 /* byte offset of the error in the source */
+    specdec__vector rules;                        /* (rules) first state of each rule; 0: not built yet */
+    specdec__vector nullable;                     /* (rules) not 0: the rule matches the empty text */
+    specdec__vector states;                       /* indices of all records among the words */
+    specdec__vector tree;                         /* (SPECDEC__SYNTAX_WORDS a node) syntax trees */
+    specdec__vector ranges;                       /* (2) first and last character of each range of a set */
+    specdec__vector nfa;                          /* (3) type | low byte << 8 | high byte << 16; next state; second next
+                                                     state, label or rule */
+    uint32_t repeat_limit;                        /* states above which a repetition is counted at run time instead of
+                                                     copied; 0: never */
+    int json_strings;                             /* 1: characters are spelled as in a JSON string, some with an
+                                                     escape */
+    int raw_strings;                              /* 1: listed strings are spelled without escapes */
+    uint32_t argument_kinds, argument_kind_count; /* as in struct specdec_constraint */
+    uint64_t work;                                /* units of work so far, limited by BUILD_WORK_MOST against hostile
+                                                     sources */
+    uint32_t string_body, string_character, string_quote; /* any JSON string: state inside it; rule of one character;
+                                                             state in front of its quote */
+    uint32_t crowded_state;                       /* state that was refused, as it has too many alternatives */
+    int failed;                                   /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
+    const char *error_text;                       /* reason of the failure */
+    size_t error_at;                              /* byte offset of the error in the source */
 } specdec__build;
 
 enum {
-    SPECDEC__TREE_EMPTY, SPECDEC__TREE_SET, SPECDEC__TREE_ALL, SPECDEC__TREE_ANY, SPECDEC__TREE_REPEAT,
-    SPECDEC__TREE_RULE, SPECDEC__TREE_BEGIN, SPECDEC__TREE_END,
-    SPECDEC__TREE_COUNTED /* node of a rule by itself: repetitions of the rule before it, counted at run time */
+    SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
+    SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,
+    SPECDEC__SYNTAX_COUNTED /* node of a rule by itself: repetitions of the rule before it, counted at run time */
 };
 
 /* Words of a tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number of
    ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
 enum {
-    SPECDEC__TREE_KIND, SPECDEC__TREE_CHILD, SPECDEC__TREE_NEXT, SPECDEC__TREE_A, SPECDEC__TREE_B, SPECDEC__TREE_WORDS
+    SPECDEC__SYNTAX_KIND, SPECDEC__SYNTAX_CHILD, SPECDEC__SYNTAX_NEXT, SPECDEC__SYNTAX_A, SPECDEC__SYNTAX_B,
+    SPECDEC__SYNTAX_WORDS
 };
 
 /* Types of NFA states. */
@@ -27789,10 +27803,10 @@ enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
 };
 
-#define SPECDEC__BUILD_WORK 30000000u /* units of work that building a constraint may take */
-#define SPECDEC__BUILD_NFA 60000u    /* NFA states of one expression */
-#define SPECDEC__BUILD_DFA 8000u     /* states of one DFA */
-#define SPECDEC__BUILD_DEPTH 100     /* nesting of brackets in a source */
+#define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take */
+#define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression */
+#define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA */
+#define SPECDEC__BRACKETS_MOST 100   /* nesting of brackets in a source */
 #define SPECDEC__LAST_CHARACTER 0x10ffffu
 
 /* Stores an error, unless an earlier one is stored. Returns 0. */
@@ -27800,40 +27814,40 @@ static int specdec__build_fail(specdec__build *b, int code, const char *why)
 {
     if (!b->failed) {
         b->failed = code;
-        b->why = why;
+        b->error_text = why;
     }
     return 0;
 }
 
 /* Adds to the units of work. Returns 0 when the build has failed or the work is above its limit. */
-static int specdec__build_works(specdec__build *b, size_t amount)
+static int specdec__build_count_work(specdec__build *b, size_t amount)
 {
     b->work += amount;
-    if (b->work > SPECDEC__BUILD_WORK)
+    if (b->work > SPECDEC__BUILD_WORK_MOST)
         specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
     return !b->failed;
 }
 
 /* Scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
-static uint32_t *specdec__build_scratch(specdec__build *b, size_t count)
+static uint32_t *specdec__build_reserve_scratch(specdec__build *b, size_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
     const size_t bytes = (specdec__size_multiply(count, 4) + 7) & ~(size_t)7;
 
-    if (b->failed || count > SIZE_MAX / 8 || bytes > b->back - front) {
+    if (b->failed || count > SIZE_MAX / 8 || bytes > b->scratch_at - front) {
         specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
         return NULL;
     }
-    b->back -= bytes;
-    return (uint32_t *)(void *)(b->base + b->back);
+    b->scratch_at -= bytes;
+    return (uint32_t *)(void *)(b->base + b->scratch_at);
 }
 
 /* Appends room for `count` items to a vector. Returns the index of the first one; UINT32_MAX: the block is full. */
-static uint32_t specdec__vector_add(specdec__build *b, specdec__vector *v, uint32_t count)
+static uint32_t specdec__vector_extend(specdec__build *b, specdec__vector *v, uint32_t count)
 {
     if (count > v->room - v->count) {
         const uint32_t room = v->room + count > 2 * v->room ? v->room + count + 16 : 2 * v->room;
-        uint32_t *data = v->room < 1u << 28 ? specdec__build_scratch(b, room) : NULL;
+        uint32_t *data = v->room < 1u << 28 ? specdec__build_reserve_scratch(b, room) : NULL;
 
         if (!data)
             return UINT32_MAX;
@@ -27849,19 +27863,19 @@ static uint32_t specdec__vector_add(specdec__build *b, specdec__vector *v, uint3
 /* Appends an item to a vector. */
 static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t item)
 {
-    const uint32_t at = specdec__vector_add(b, v, 1);
+    const uint32_t at = specdec__vector_extend(b, v, 1);
 
     if (at != UINT32_MAX)
         v->data[at] = item;
 }
 
 /* Appends `count` zeroed words. Returns the index of the first one; 0: the block is full. */
-static uint32_t specdec__build_words(specdec__build *b, uint32_t count)
+static uint32_t specdec__build_add_words(specdec__build *b, uint32_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
     const uint32_t at = b->word_count;
 
-    if (b->failed || (size_t)count * 4 > b->back - front || at > (1u << 28) - count) {
+    if (b->failed || (size_t)count * 4 > b->scratch_at - front || at > (1u << 28) - count) {
         specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
         return 0;
     }
@@ -27871,9 +27885,9 @@ static uint32_t specdec__build_words(specdec__build *b, uint32_t count)
 }
 
 /* Appends a record of `count` words with a header. Returns its state; 0: the block is full. */
-static uint32_t specdec__build_state(specdec__build *b, uint32_t header, uint32_t count)
+static uint32_t specdec__build_add_state(specdec__build *b, uint32_t header, uint32_t count)
 {
-    const uint32_t at = specdec__build_words(b, count);
+    const uint32_t at = specdec__build_add_words(b, count);
 
     if (at) {
         b->words[at] = header;
@@ -27883,7 +27897,7 @@ static uint32_t specdec__build_state(specdec__build *b, uint32_t header, uint32_
 }
 
 /* Adds a rule that is not built yet. Returns its number. */
-static uint32_t specdec__build_rule(specdec__build *b)
+static uint32_t specdec__build_add_rule(specdec__build *b)
 {
     specdec__vector_push(b, &b->rules, 0);
     specdec__vector_push(b, &b->nullable, 0);
@@ -27893,55 +27907,55 @@ static uint32_t specdec__build_rule(specdec__build *b)
 /* ---- Syntax trees of expressions over characters. */
 
 /* Adds a node to the syntax trees. Returns its index. */
-static uint32_t specdec__tree_add(specdec__build *b, uint32_t kind, uint32_t child, uint32_t a, uint32_t more)
+static uint32_t specdec__syntax_add_node(specdec__build *b, uint32_t kind, uint32_t child, uint32_t a, uint32_t more)
 {
-    const uint32_t at = specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
+    const uint32_t at = specdec__vector_extend(b, &b->tree, SPECDEC__SYNTAX_WORDS);
     uint32_t *node;
 
     if (at == UINT32_MAX)
         return 0;
     node = b->tree.data + at;
-    node[SPECDEC__TREE_KIND] = kind;
-    node[SPECDEC__TREE_CHILD] = child;
-    node[SPECDEC__TREE_NEXT] = 0;
-    node[SPECDEC__TREE_A] = a;
-    node[SPECDEC__TREE_B] = more;
+    node[SPECDEC__SYNTAX_KIND] = kind;
+    node[SPECDEC__SYNTAX_CHILD] = child;
+    node[SPECDEC__SYNTAX_NEXT] = 0;
+    node[SPECDEC__SYNTAX_A] = a;
+    node[SPECDEC__SYNTAX_B] = more;
     return at;
 }
 
 /* Makes a node the first child of `parent`. */
-static void specdec__tree_prepend(specdec__build *b, uint32_t parent, uint32_t child)
+static void specdec__syntax_prepend_child(specdec__build *b, uint32_t parent, uint32_t child)
 {
     if (!b->failed) {
-        b->tree.data[child + SPECDEC__TREE_NEXT] = b->tree.data[parent + SPECDEC__TREE_CHILD];
-        b->tree.data[parent + SPECDEC__TREE_CHILD] = child;
+        b->tree.data[child + SPECDEC__SYNTAX_NEXT] = b->tree.data[parent + SPECDEC__SYNTAX_CHILD];
+        b->tree.data[parent + SPECDEC__SYNTAX_CHILD] = child;
     }
 }
 
 /* Adds the characters low to high to the ranges of the set that is being made. */
-static void specdec__range_add(specdec__build *b, uint32_t low, uint32_t high)
+static void specdec__syntax_add_range(specdec__build *b, uint32_t low, uint32_t high)
 {
     specdec__vector_push(b, &b->ranges, low);
     specdec__vector_push(b, &b->ranges, high);
 }
 
 /* A SET node of the ranges from index `from` to the last one. */
-static uint32_t specdec__tree_set(specdec__build *b, uint32_t from)
+static uint32_t specdec__syntax_add_set(specdec__build *b, uint32_t from)
 {
-    return specdec__tree_add(b, SPECDEC__TREE_SET, 0, from, (b->ranges.count - from) / 2);
+    return specdec__syntax_add_node(b, SPECDEC__SYNTAX_SET, 0, from, (b->ranges.count - from) / 2);
 }
 
 /* A SET node of one range of characters. */
-static uint32_t specdec__tree_character(specdec__build *b, uint32_t low, uint32_t high)
+static uint32_t specdec__syntax_add_character(specdec__build *b, uint32_t low, uint32_t high)
 {
     const uint32_t from = b->ranges.count;
 
-    specdec__range_add(b, low, high);
-    return specdec__tree_set(b, from);
+    specdec__syntax_add_range(b, low, high);
+    return specdec__syntax_add_set(b, from);
 }
 
 /* Replaces the ranges from index `from` on by their complement in Unicode. */
-static void specdec__ranges_negate(specdec__build *b, uint32_t from)
+static void specdec__syntax_negate_ranges(specdec__build *b, uint32_t from)
 {
     const uint32_t count = (b->ranges.count - from) / 2;
     uint32_t *range = b->ranges.data + from, i, j, next = 0;
@@ -27956,7 +27970,7 @@ static void specdec__ranges_negate(specdec__build *b, uint32_t from)
         range[2 * j] = low;
         range[2 * j + 1] = high;
     }
-    if (!specdec__build_works(b, (size_t)count * count / 8))
+    if (!specdec__build_count_work(b, (size_t)count * count / 8))
         return;
     b->ranges.count = from;
     for (i = 0; i < count; i++) { /* in place: a range is only written where it was read already */
@@ -27969,17 +27983,17 @@ static void specdec__ranges_negate(specdec__build *b, uint32_t from)
         next = high + 1 > next ? high + 1 : next;
     }
     if (next <= SPECDEC__LAST_CHARACTER)
-        specdec__range_add(b, next, SPECDEC__LAST_CHARACTER);
+        specdec__syntax_add_range(b, next, SPECDEC__LAST_CHARACTER);
 }
 
 /* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
 
 /* Adds a state to the NFA. Returns its index; UINT32_MAX: failed. */
-static uint32_t specdec__nfa_add(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
+static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
 {
-    const uint32_t at = specdec__vector_add(b, &b->nfa, 3);
+    const uint32_t at = specdec__vector_extend(b, &b->nfa, 3);
 
-    if (at == UINT32_MAX || b->nfa.count > 3 * SPECDEC__BUILD_NFA) {
+    if (at == UINT32_MAX || b->nfa.count > 3 * SPECDEC__NFA_STATES_MOST) {
         specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
         return 0;
     }
@@ -27990,13 +28004,13 @@ static uint32_t specdec__nfa_add(specdec__build *b, uint32_t head, uint32_t next
 }
 
 /* A SPLIT state that leads to two states; with UINT32_MAX in place of a state, the other one itself. */
-static uint32_t specdec__nfa_either(specdec__build *b, uint32_t one, uint32_t other)
+static uint32_t specdec__nfa_add_split(specdec__build *b, uint32_t one, uint32_t other)
 {
-    return one == UINT32_MAX ? other : specdec__nfa_add(b, SPECDEC__NFA_SPLIT, one, other);
+    return one == UINT32_MAX ? other : specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, one, other);
 }
 
 /* A BYTE state; an equal one that was added from index `from` on is used again. */
-static uint32_t specdec__nfa_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
+static uint32_t specdec__nfa_add_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
 {
     const uint32_t head = SPECDEC__NFA_BYTE | low << 8 | high << 16;
     uint32_t i, tries = 0;
@@ -28006,11 +28020,11 @@ static uint32_t specdec__nfa_byte(specdec__build *b, uint32_t from, uint32_t low
         if (b->nfa.data[i] == head && b->nfa.data[i + 1] == next)
             return i;
     }
-    return specdec__nfa_add(b, head, next, 0);
+    return specdec__nfa_add_state(b, head, next, 0);
 }
 
 /* Writes a character as UTF-8. Returns its bytes. */
-static uint32_t specdec__utf8(uint32_t code, unsigned char out[4])
+static uint32_t specdec__utf8_encode(uint32_t code, unsigned char out[4])
 {
     if (code < 0x80) {
         out[0] = (unsigned char)code;
@@ -28036,8 +28050,8 @@ static uint32_t specdec__utf8(uint32_t code, unsigned char out[4])
 
 /* Adds the characters low to high, as UTF-8, to the alternatives in `all`. The range is cut so that in each part all
    bytes behind the first different one take all their values. */
-static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
-                                  uint32_t next)
+static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
+                                      uint32_t next)
 {
     static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, SPECDEC__LAST_CHARACTER};
 
@@ -28052,7 +28066,7 @@ static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all
             continue;
         }
         end = end < ends[i] ? end : ends[i];
-        size = specdec__utf8(low, first);
+        size = specdec__utf8_encode(low, first);
         for (unit = 63, i = 1; i < size; i++, unit = unit << 6 | 63) {
             if ((low & ~unit) == (end & ~unit))
                 continue;
@@ -28061,12 +28075,12 @@ static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all
             else if ((end & unit) != unit)
                 end = (end & ~unit) - 1;
         }
-        specdec__utf8(low, first);
-        specdec__utf8(end, last);
+        specdec__utf8_encode(low, first);
+        specdec__utf8_encode(end, last);
         at = next;
         for (i = size; i-- > 0;)
-            at = specdec__nfa_byte(b, from, first[i], last[i], at);
-        all = specdec__nfa_either(b, all, at);
+            at = specdec__nfa_add_byte(b, from, first[i], last[i], at);
+        all = specdec__nfa_add_split(b, all, at);
         low = end + 1;
     }
     return all;
@@ -28074,107 +28088,106 @@ static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all
 
 /* Adds a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the alternatives in
    `all`. */
-static uint32_t specdec__nfa_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
+static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
     const char *known = code ? strchr(meant, (int)code) : NULL;
     uint32_t at;
 
     if (known)
-        all = specdec__nfa_either(b, all, specdec__nfa_byte(b, from, '\\', '\\',
-                                          specdec__nfa_byte(b, from, (uint32_t)names[known - meant],
-                                                            (uint32_t)names[known - meant], next)));
+        all = specdec__nfa_add_split(b, all, specdec__nfa_add_byte(b, from, '\\', '\\',
+                                          specdec__nfa_add_byte(b, from, (uint32_t)names[known - meant],
+                                                                (uint32_t)names[known - meant], next)));
     if (code < 0x20) {
         const uint32_t digit = code & 15;
-        uint32_t last = digit < 10 ? specdec__nfa_byte(b, from, '0' + digit, '0' + digit, next)
-                                   : specdec__nfa_either(b, specdec__nfa_byte(b, from, 'a' + digit - 10,
-                                                                              'a' + digit - 10, next),
-                                                         specdec__nfa_byte(b, from, 'A' + digit - 10,
-                                                                           'A' + digit - 10, next));
+        uint32_t last = digit < 10 ? specdec__nfa_add_byte(b, from, '0' + digit, '0' + digit, next)
+                                   : specdec__nfa_add_split(b, specdec__nfa_add_byte(b, from, 'a' + digit - 10,
+                                                                                     'a' + digit - 10, next),
+                                                            specdec__nfa_add_byte(b, from, 'A' + digit - 10,
+                                                                                  'A' + digit - 10, next));
 
-        at = specdec__nfa_byte(b, from, '0' + (code >> 4), '0' + (code >> 4), last);
-        at = specdec__nfa_byte(b, from, '0', '0', specdec__nfa_byte(b, from, '0', '0', at));
-        at = specdec__nfa_byte(b, from, '\\', '\\', specdec__nfa_byte(b, from, 'u', 'u', at));
-        all = specdec__nfa_either(b, all, at);
+        at = specdec__nfa_add_byte(b, from, '0' + (code >> 4), '0' + (code >> 4), last);
+        at = specdec__nfa_add_byte(b, from, '0', '0', specdec__nfa_add_byte(b, from, '0', '0', at));
+        at = specdec__nfa_add_byte(b, from, '\\', '\\', specdec__nfa_add_byte(b, from, 'u', 'u', at));
+        all = specdec__nfa_add_split(b, all, at);
     }
     return all;
 }
 
 /* One character of a set of ranges; without ranges, a state that nothing matches. */
-static uint32_t specdec__nfa_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
+static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
 {
     const uint32_t from = b->nfa.count;
     uint32_t i, all = UINT32_MAX;
 
-    for (i = 0; i < count && specdec__build_works(b, 16); i++) {
+    for (i = 0; i < count && specdec__build_count_work(b, 16); i++) {
         uint32_t low = b->ranges.data[ranges + 2 * i];
         const uint32_t high = b->ranges.data[ranges + 2 * i + 1];
 
-        if (b->strings)
+        if (b->json_strings)
             for (; low <= high && low <= '\\'; low++) {
                 if (low < 0x20 || low == '"' || low == '\\') {
-                    all = specdec__nfa_escape(b, from, all, low, next);
+                    all = specdec__nfa_add_escape(b, from, all, low, next);
                 } else { /* stops in front of the next character that needs an escape */
                     const uint32_t limit = low < '"' ? '"' - 1 : '\\' - 1, end = high < limit ? high : limit;
 
-                    all = specdec__nfa_either(b, all, specdec__nfa_byte(b, from, low, end, next));
+                    all = specdec__nfa_add_split(b, all, specdec__nfa_add_byte(b, from, low, end, next));
                     low = end;
                 }
             }
-        all = specdec__nfa_utf8(b, from, all, low, high, next);
+        all = specdec__nfa_add_utf8(b, from, all, low, high, next);
     }
-    return all == UINT32_MAX ? specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1 << 8, next, 0) : all; /* an empty range of
-                                                                                                  bytes: low 1, high
-                                                                                                  0 */
+    /* an empty range of bytes: low 1, high 0 */
+    return all == UINT32_MAX ? specdec__nfa_add_state(b, SPECDEC__NFA_BYTE | 1 << 8, next, 0) : all;
 }
 
-static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t next);
+static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next);
 
 /* A repetition of a tree, as copies: `least` of them, then optional ones or a loop. */
-static uint32_t specdec__nfa_repeat(specdec__build *b, uint32_t tree, uint32_t next)
+static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
-    const uint32_t child = node[SPECDEC__TREE_CHILD], least = node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
+    const uint32_t child = node[SPECDEC__SYNTAX_CHILD], least = node[SPECDEC__SYNTAX_A], most = node[SPECDEC__SYNTAX_B];
     uint32_t i, at = next;
 
     if (most == UINT32_MAX) {
-        at = specdec__nfa_add(b, SPECDEC__NFA_SPLIT, next, next);
-        i = specdec__nfa_tree(b, child, at);
+        at = specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, next, next);
+        i = specdec__nfa_add_tree(b, child, at);
         if (!b->failed)
             b->nfa.data[at + 1] = i;
     }
-    for (i = most == UINT32_MAX ? least : most; i > least && specdec__build_works(b, 1); i--)
-        at = specdec__nfa_add(b, SPECDEC__NFA_SPLIT, specdec__nfa_tree(b, child, at), next);
-    for (; i && specdec__build_works(b, 1); i--)
-        at = specdec__nfa_tree(b, child, at);
+    for (i = most == UINT32_MAX ? least : most; i > least && specdec__build_count_work(b, 1); i--)
+        at = specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, specdec__nfa_add_tree(b, child, at), next);
+    for (; i && specdec__build_count_work(b, 1); i--)
+        at = specdec__nfa_add_tree(b, child, at);
     return at;
 }
 
 /* The NFA of a syntax tree, followed by the state `next`. Returns its first state. */
-static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t next)
+static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
-    const uint32_t kind = node[SPECDEC__TREE_KIND], a = node[SPECDEC__TREE_A];
-    uint32_t child = node[SPECDEC__TREE_CHILD], all = UINT32_MAX;
+    const uint32_t kind = node[SPECDEC__SYNTAX_KIND], a = node[SPECDEC__SYNTAX_A];
+    uint32_t child = node[SPECDEC__SYNTAX_CHILD], all = UINT32_MAX;
 
-    if (!specdec__build_works(b, 1))
+    if (!specdec__build_count_work(b, 1))
         return 0;
     switch (kind) {
-    case SPECDEC__TREE_SET: return specdec__nfa_set(b, a, node[SPECDEC__TREE_B], next);
-    case SPECDEC__TREE_ALL:
-        for (; child && !b->failed; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-            next = specdec__nfa_tree(b, child, next);
+    case SPECDEC__SYNTAX_SET: return specdec__nfa_add_set(b, a, node[SPECDEC__SYNTAX_B], next);
+    case SPECDEC__SYNTAX_ALL:
+        for (; child && !b->failed; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            next = specdec__nfa_add_tree(b, child, next);
         return next;
-    case SPECDEC__TREE_ANY:
-        for (; child && !b->failed; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-            all = specdec__nfa_either(b, all, specdec__nfa_tree(b, child, next));
+    case SPECDEC__SYNTAX_ANY:
+        for (; child && !b->failed; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            all = specdec__nfa_add_split(b, all, specdec__nfa_add_tree(b, child, next));
         return all == UINT32_MAX ? next : all;
-    case SPECDEC__TREE_REPEAT: return specdec__nfa_repeat(b, tree, next);
-    case SPECDEC__TREE_RULE:
-        all = specdec__nfa_add(b, SPECDEC__NFA_CALL, next, a);
-        return b->nullable.data[a] ? specdec__nfa_either(b, all, next) : all;
-    case SPECDEC__TREE_BEGIN: return specdec__nfa_add(b, SPECDEC__NFA_BEGIN, next, 0);
-    case SPECDEC__TREE_END: return specdec__nfa_add(b, SPECDEC__NFA_END, next, 0);
+    case SPECDEC__SYNTAX_REPEAT: return specdec__nfa_add_repeat(b, tree, next);
+    case SPECDEC__SYNTAX_RULE:
+        all = specdec__nfa_add_state(b, SPECDEC__NFA_CALL, next, a);
+        return b->nullable.data[a] ? specdec__nfa_add_split(b, all, next) : all;
+    case SPECDEC__SYNTAX_BEGIN: return specdec__nfa_add_state(b, SPECDEC__NFA_BEGIN, next, 0);
+    case SPECDEC__SYNTAX_END: return specdec__nfa_add_state(b, SPECDEC__NFA_END, next, 0);
     default: return next;
     }
 }
@@ -28184,64 +28197,68 @@ static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t nex
 /* A DFA over classes of bytes, which are intervals. State 0 rejects, state 1 is the first. */
 typedef struct specdec__dfa {
     uint32_t states, classes;
-    unsigned char low[257];  /* (classes) first byte of each class */
-    unsigned char of[256];   /* class of each byte */
-    specdec__vector next;    /* (states, classes) next state */
-    specdec__vector label;   /* (states) bits of the labels that are accepted in the state */
-    specdec__vector calls;   /* (3) state, rule that it calls, state behind the call; in order of states */
-    specdec__vector sets;    /* while it is built: first index and number of NFA states in members, for each state */
-    specdec__vector members, slots, mark, list; /* NFA states of all sets; hash table of sets; visited; current set */
-    uint32_t generation;     /* mark[] of the NFA states in the current set */
+    unsigned char class_first[257];     /* (classes) first byte of each class */
+    unsigned char class_of[256];        /* class of each byte */
+    specdec__vector next;               /* (states, classes) next state */
+    specdec__vector label;              /* (states) bits of the labels that are accepted in the state */
+    specdec__vector calls;              /* (3) state, rule that it calls, state behind the call; in order of states */
+    specdec__vector sets;               /* while it is built: first index and number of NFA states in members, for each
+                                           state */
+    specdec__vector members, set_table; /* NFA states of all sets; hash table of the sets */
+    specdec__vector visited, current;   /* (NFA states) generation in which each was visited; NFA states of the current
+                                           set */
+    uint32_t generation;                /* increases with each set */
 } specdec__dfa;
 
 /* Sets the classes of bytes from their borders: border[i] is 1 where a class begins at byte i. */
-static void specdec__dfa_classes(specdec__dfa *d, const unsigned char *border)
+static void specdec__dfa_set_classes(specdec__dfa *d, const unsigned char *border)
 {
     uint32_t i;
 
     d->classes = 0;
     for (i = 0; i < 256; i++) {
         if (!i || border[i])
-            d->low[d->classes++] = (unsigned char)i;
-        d->of[i] = (unsigned char)(d->classes - 1);
+            d->class_first[d->classes++] = (unsigned char)i;
+        d->class_of[i] = (unsigned char)(d->classes - 1);
     }
 }
 
 /* The last byte of a class. */
-static uint32_t specdec__dfa_high(const specdec__dfa *d, uint32_t class_of_bytes)
+static uint32_t specdec__dfa_class_last(const specdec__dfa *d, uint32_t class_of_bytes)
 {
-    return class_of_bytes + 1 < d->classes ? (uint32_t)d->low[class_of_bytes + 1] - 1 : 255;
+    return class_of_bytes + 1 < d->classes ? (uint32_t)d->class_first[class_of_bytes + 1] - 1 : 255;
 }
 
-/* Adds the epsilon closure of an NFA state to d->list. first: nothing was read yet; last: anchors at the end hold. */
-static void specdec__dfa_close(specdec__build *b, specdec__dfa *d, uint32_t state, int first, int last)
+/* Adds the epsilon closure of an NFA state to d->current. first: nothing was read yet; last: the text ends
+   here, so that anchors at its end hold. */
+static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_t state, int first, int last)
 {
-    uint32_t from = d->list.count, at = from;
+    uint32_t from = d->current.count, at = from;
 
-    specdec__vector_push(b, &d->list, state);
+    specdec__vector_push(b, &d->current, state);
     /* The list is also the list of work: SPLIT and anchor states are replaced by the states behind them. */
-    while (at < d->list.count && specdec__build_works(b, 1)) {
-        const uint32_t n = d->list.data[at], *node = b->nfa.data + n, type = node[0] & 255;
+    while (at < d->current.count && specdec__build_count_work(b, 1)) {
+        const uint32_t n = d->current.data[at], *node = b->nfa.data + n, type = node[0] & 255;
         uint32_t i;
 
-        if (d->mark.data[n / 3] == d->generation) {
-            d->list.data[at] = d->list.data[--d->list.count];
+        if (d->visited.data[n / 3] == d->generation) {
+            d->current.data[at] = d->current.data[--d->current.count];
             continue;
         }
-        d->mark.data[n / 3] = d->generation;
+        d->visited.data[n / 3] = d->generation;
         if (type != SPECDEC__NFA_SPLIT && !(type == SPECDEC__NFA_BEGIN) && !(type == SPECDEC__NFA_END && last)) {
             at++;
             continue;
         }
-        d->list.data[at] = d->list.data[--d->list.count];
+        d->current.data[at] = d->current.data[--d->current.count];
         for (i = 1; i <= (type == SPECDEC__NFA_SPLIT ? 2u : 1u); i++)
             if (type != SPECDEC__NFA_BEGIN || first)
-                specdec__vector_push(b, &d->list, b->nfa.data[n + i]);
+                specdec__vector_push(b, &d->current, b->nfa.data[n + i]);
     }
 }
 
 /* Labels of a set of NFA states: bits of the ACCEPT states reached if the text ends here. */
-static uint32_t specdec__dfa_label(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
+static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
 {
     uint32_t i, label = 0, ends = 0;
 
@@ -28255,17 +28272,17 @@ static uint32_t specdec__dfa_label(specdec__build *b, specdec__dfa *d, uint32_t 
     if (!ends)
         return label;
     d->generation++;
-    d->list.count = 0;
+    d->current.count = 0;
     for (i = from; i < from + count && !b->failed; i++)
-        specdec__dfa_close(b, d, d->members.data[i], first, 1);
-    for (i = 0; i < d->list.count && !b->failed; i++)
-        if ((b->nfa.data[d->list.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
-            label |= b->nfa.data[d->list.data[i] + 1];
+        specdec__dfa_add_closure(b, d, d->members.data[i], first, 1);
+    for (i = 0; i < d->current.count && !b->failed; i++)
+        if ((b->nfa.data[d->current.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
+            label |= b->nfa.data[d->current.data[i] + 1];
     return label;
 }
 
 /* A hash of a set of NFA states, whatever their order. */
-static uint32_t specdec__dfa_hash(const uint32_t *member, uint32_t count)
+static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
 {
     uint64_t sum = count;
     uint32_t i;
@@ -28276,81 +28293,82 @@ static uint32_t specdec__dfa_hash(const uint32_t *member, uint32_t count)
 }
 
 /* Enters a state into the hash table of sets, which doubles when it is half full. */
-static void specdec__dfa_enter(specdec__build *b, specdec__dfa *d, uint32_t state)
+static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t state)
 {
     uint32_t i, hash;
 
-    if (2 * (d->states + 1) > d->slots.count) {
-        const uint32_t count = d->slots.count ? 2 * d->slots.count : 32;
+    if (2 * (d->states + 1) > d->set_table.count) {
+        const uint32_t count = d->set_table.count ? 2 * d->set_table.count : 32;
 
-        d->slots.count = 0;
-        if (specdec__vector_add(b, &d->slots, count) == UINT32_MAX)
+        d->set_table.count = 0;
+        if (specdec__vector_extend(b, &d->set_table, count) == UINT32_MAX)
             return;
-        memset(d->slots.data, 0, (size_t)count * 4);
+        memset(d->set_table.data, 0, (size_t)count * 4);
         for (i = 1; i < state; i++)
-            specdec__dfa_enter(b, d, i);
+            specdec__dfa_store_set(b, d, i);
     }
-    hash = specdec__dfa_hash(d->members.data + d->sets.data[2 * state], d->sets.data[2 * state + 1]);
-    while (d->slots.data[hash & (d->slots.count - 1)])
+    hash = specdec__dfa_hash_set(d->members.data + d->sets.data[2 * state], d->sets.data[2 * state + 1]);
+    while (d->set_table.data[hash & (d->set_table.count - 1)])
         hash++;
-    d->slots.data[hash & (d->slots.count - 1)] = state;
+    d->set_table.data[hash & (d->set_table.count - 1)] = state;
 }
 
-/* The state of the set in d->list, whose members are marked; a set that is new gets a new state. */
-static uint32_t specdec__dfa_state(specdec__build *b, specdec__dfa *d, int first)
+/* The state of the set in d->current, whose members are marked; a set that is new gets a new state. */
+static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int first)
 {
-    const uint32_t count = d->list.count;
+    const uint32_t count = d->current.count;
     uint32_t hash, i, state, from;
 
     if (!count || b->failed)
         return 0;
-    hash = specdec__dfa_hash(d->list.data, count);
-    for (; d->slots.count && (state = d->slots.data[hash & (d->slots.count - 1)]) != 0; hash++) {
+    hash = specdec__dfa_hash_set(d->current.data, count);
+    for (; d->set_table.count && (state = d->set_table.data[hash & (d->set_table.count - 1)]) != 0; hash++) {
         const uint32_t *member = d->members.data + d->sets.data[2 * state];
 
         if (d->sets.data[2 * state + 1] != count)
             continue;
-        for (i = 0; i < count && d->mark.data[member[i] / 3] == d->generation; i++)
+        for (i = 0; i < count && d->visited.data[member[i] / 3] == d->generation; i++)
             ;
         if (i == count)
             return state;
     }
-    if (d->states >= SPECDEC__BUILD_DFA)
+    if (d->states >= SPECDEC__DFA_STATES_MOST)
         return (uint32_t)specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
     state = d->states++;
-    from = specdec__vector_add(b, &d->members, count);
+    from = specdec__vector_extend(b, &d->members, count);
     if (from == UINT32_MAX)
         return 0;
-    memcpy(d->members.data + from, d->list.data, (size_t)count * 4);
+    memcpy(d->members.data + from, d->current.data, (size_t)count * 4);
     specdec__vector_push(b, &d->sets, from);
     specdec__vector_push(b, &d->sets, count);
     specdec__vector_push(b, &d->label, 0);
-    if (specdec__vector_add(b, &d->next, d->classes) == UINT32_MAX || b->failed)
+    if (specdec__vector_extend(b, &d->next, d->classes) == UINT32_MAX || b->failed)
         return 0;
     memset(d->next.data + (size_t)state * d->classes, 0, (size_t)d->classes * 4);
-    specdec__dfa_enter(b, d, state);
+    specdec__dfa_store_set(b, d, state);
     if (!b->failed)
-        d->label.data[state] = specdec__dfa_label(b, d, from, count, first);
+        d->label.data[state] = specdec__dfa_set_labels(b, d, from, count, first);
     return b->failed ? 0 : state;
 }
 
 /* The state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
-static uint32_t specdec__dfa_target(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type, uint32_t what)
+static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type,
+                                        uint32_t what)
 {
     const uint32_t from = d->sets.data[2 * state], count = d->sets.data[2 * state + 1];
     uint32_t i;
 
     d->generation++;
-    d->list.count = 0;
-    for (i = from; i < from + count && specdec__build_works(b, 1); i++) {
+    d->current.count = 0;
+    for (i = from; i < from + count && specdec__build_count_work(b, 1); i++) {
         const uint32_t *node = b->nfa.data + d->members.data[i];
 
         if ((node[0] & 255) != type)
             continue;
         if (type == SPECDEC__NFA_CALL ? node[2] == what : what >= (node[0] >> 8 & 255) && what <= node[0] >> 16)
-            specdec__dfa_close(b, d, node[1], 0, 0);
+            specdec__dfa_add_closure(b, d, node[1], 0, 0);
     }
-    return specdec__dfa_state(b, d, 0);
+    return specdec__dfa_find_state(b, d, 0);
 }
 
 /* An empty DFA, with state 0 only. */
@@ -28374,18 +28392,18 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
     for (i = 0; i < b->nfa.count; i += 3)
         if ((b->nfa.data[i] & 255) == SPECDEC__NFA_BYTE && b->nfa.data[i] >> 16 >= (b->nfa.data[i] >> 8 & 255))
             border[b->nfa.data[i] >> 8 & 255] = border[(b->nfa.data[i] >> 16) + 1] = 1;
-    specdec__dfa_classes(d, border);
-    if (specdec__vector_add(b, &d->mark, b->nfa.count / 3) == UINT32_MAX ||
-        specdec__vector_add(b, &d->next, d->classes) == UINT32_MAX)
+    specdec__dfa_set_classes(d, border);
+    if (specdec__vector_extend(b, &d->visited, b->nfa.count / 3) == UINT32_MAX ||
+        specdec__vector_extend(b, &d->next, d->classes) == UINT32_MAX)
         return 0;
-    memset(d->mark.data, 0, (size_t)d->mark.count * 4);
+    memset(d->visited.data, 0, (size_t)d->visited.count * 4);
     memset(d->next.data, 0, (size_t)d->classes * 4);
     d->generation = 1;
-    specdec__dfa_close(b, d, start, 1, 0);
-    specdec__dfa_state(b, d, 1);
+    specdec__dfa_add_closure(b, d, start, 1, 0);
+    specdec__dfa_find_state(b, d, 1);
     for (state = 1; state < d->states && !b->failed; state++) {
         for (c = 0; c < d->classes && !b->failed; c++) {
-            const uint32_t target = specdec__dfa_target(b, d, state, SPECDEC__NFA_BYTE, d->low[c]);
+            const uint32_t target = specdec__dfa_next_state(b, d, state, SPECDEC__NFA_BYTE, d->class_first[c]);
             d->next.data[(size_t)state * d->classes + c] = target;
         }
         for (i = 0; i < d->sets.data[2 * state + 1] && !b->failed; i++) {
@@ -28398,7 +28416,7 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
                 known |= d->calls.data[j - 2] == rule;
             if (known)
                 continue;
-            target = specdec__dfa_target(b, d, state, SPECDEC__NFA_CALL, rule);
+            target = specdec__dfa_next_state(b, d, state, SPECDEC__NFA_CALL, rule);
             specdec__vector_push(b, &d->calls, state);
             specdec__vector_push(b, &d->calls, rule);
             specdec__vector_push(b, &d->calls, target);
@@ -28421,15 +28439,15 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
     specdec__dfa_begin(b, d);
     memset(border, 0, sizeof border);
     for (i = 0; i < x->classes; i++)
-        border[x->low[i]] = 1;
+        border[x->class_first[i]] = 1;
     for (i = 0; i < y->classes; i++)
-        border[y->low[i]] = 1;
-    specdec__dfa_classes(d, border);
-    specdec__vector_add(b, &d->next, d->classes);
-    specdec__vector_push(b, &d->slots, 0); /* first pair of each state of x; pairs of one state are chained through
+        border[y->class_first[i]] = 1;
+    specdec__dfa_set_classes(d, border);
+    specdec__vector_extend(b, &d->next, d->classes);
+    specdec__vector_push(b, &d->set_table, 0); /* first pair of each state of x; pairs of one state are chained through
                                               members */
     for (i = 1; i < x->states; i++)
-        specdec__vector_push(b, &d->slots, 0);
+        specdec__vector_push(b, &d->set_table, 0);
     if (b->failed)
         return 0;
     memset(d->next.data, 0, (size_t)d->classes * 4);
@@ -28437,16 +28455,18 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
     for (state = 0; state < d->states && !b->failed; state++)
         for (c = state ? 0 : d->classes - 1; c < d->classes; c++) {
             const uint32_t one = state ? d->sets.data[2 * state] : 0, two = state ? d->sets.data[2 * state + 1] : 0;
-            const uint32_t p = state ? x->next.data[(size_t)one * x->classes + x->of[d->low[c]]] : x->states > 1;
-            const uint32_t q = state ? y->next.data[(size_t)two * y->classes + y->of[d->low[c]]] : y->states > 1;
+            const uint32_t p = state ? x->next.data[(size_t)one * x->classes + x->class_of[d->class_first[c]]]
+                                     : x->states > 1;
+            const uint32_t q = state ? y->next.data[(size_t)two * y->classes + y->class_of[d->class_first[c]]]
+                                     : y->states > 1;
             uint32_t at, label;
 
             if ((!p && (how != SPECDEC__DFA_EITHER || !q)) || (!q && how == SPECDEC__DFA_BOTH))
                 continue;
-            for (at = d->slots.data[p]; at && d->sets.data[2 * at + 1] != q && specdec__build_works(b, 1);)
+            for (at = d->set_table.data[p]; at && d->sets.data[2 * at + 1] != q && specdec__build_count_work(b, 1);)
                 at = d->members.data[at];
             if (!at) {
-                if (d->states >= SPECDEC__BUILD_DFA)
+                if (d->states >= SPECDEC__DFA_STATES_MOST)
                     return specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
                 at = d->states++;
                 label = how == SPECDEC__DFA_EITHER ? x->label.data[p] | y->label.data[q]
@@ -28454,10 +28474,10 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
                 specdec__vector_push(b, &d->sets, p);
                 specdec__vector_push(b, &d->sets, q);
                 specdec__vector_push(b, &d->label, label);
-                specdec__vector_push(b, &d->members, d->slots.data[p]);
-                if (specdec__vector_add(b, &d->next, d->classes) == UINT32_MAX || b->failed)
+                specdec__vector_push(b, &d->members, d->set_table.data[p]);
+                if (specdec__vector_extend(b, &d->next, d->classes) == UINT32_MAX || b->failed)
                     return 0;
-                d->slots.data[p] = at;
+                d->set_table.data[p] = at;
                 memset(d->next.data + (size_t)at * d->classes, 0, (size_t)d->classes * 4);
             }
             if (state)
@@ -28472,7 +28492,7 @@ static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const u
     size_t i;
 
     for (i = 0; i < size && state; i++)
-        state = d->next.data[(size_t)state * d->classes + d->of[text[i]]];
+        state = d->next.data[(size_t)state * d->classes + d->class_of[text[i]]];
     return state;
 }
 
@@ -28484,11 +28504,11 @@ static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
     uint32_t i, c, changed = 1;
 
     memset(&alive, 0, sizeof alive);
-    if (d->states < 2 || specdec__vector_add(b, &alive, d->states) == UINT32_MAX)
+    if (d->states < 2 || specdec__vector_extend(b, &alive, d->states) == UINT32_MAX)
         return 0;
     for (i = 0; i < d->states; i++)
         alive.data[i] = i && d->label.data[i];
-    while (changed && specdec__build_works(b, d->next.count))
+    while (changed && specdec__build_count_work(b, d->next.count))
         for (changed = 0, i = d->states; i-- > 1;)
             for (c = 0; c < d->classes && !alive.data[i]; c++)
                 if (alive.data[d->next.data[(size_t)i * d->classes + c]])
@@ -28500,7 +28520,7 @@ static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
 }
 
 /* Are two states in one block, and do all classes lead them to equal blocks? */
-static int specdec__dfa_alike(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
+static int specdec__dfa_states_equal(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
 {
     const uint32_t *x = d->next.data + (size_t)a * d->classes, *y = d->next.data + (size_t)c * d->classes;
     uint32_t i;
@@ -28513,8 +28533,8 @@ static int specdec__dfa_alike(const specdec__dfa *d, const uint32_t *block, uint
 
 /* Splits blocks of states by the blocks that their classes lead to (Moore's partition refinement). Returns the number
    of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table of blocks. */
-static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
-                                   uint32_t *slots, uint32_t mask)
+static uint32_t specdec__dfa_split_blocks(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
+                                          uint32_t *slots, uint32_t mask)
 {
     uint32_t i, c, count = 0;
 
@@ -28526,7 +28546,7 @@ static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block,
         for (c = 0; c < d->classes; c++)
             hash = specdec__mix(hash ^ block[d->next.data[(size_t)i * d->classes + c]]);
         for (; (other = slots[hash & mask]) != 0; hash++)
-            if (specdec__dfa_alike(d, block, first[other - 1], i))
+            if (specdec__dfa_states_equal(d, block, first[other - 1], i))
                 break;
         if (!other) {
             first[count] = i;
@@ -28547,16 +28567,16 @@ static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
         return;
     while (mask < 2 * d->states)
         mask = 2 * mask + 1;
-    block = specdec__build_scratch(b, 3 * (size_t)d->states);
-    slots = specdec__build_scratch(b, (size_t)mask + 1);
+    block = specdec__build_reserve_scratch(b, 3 * (size_t)d->states);
+    slots = specdec__build_reserve_scratch(b, (size_t)mask + 1);
     if (!block || !slots)
         return;
     now = block + d->states;
     first = now + d->states;
     for (i = 0; i < d->states; i++)
         block[i] = i ? d->label.data[i] + 1 : 0;
-    while ((count = specdec__dfa_split(d, block, now, first, slots, mask)) != before) {
-        if (!specdec__build_works(b, d->next.count / 4 + 1))
+    while ((count = specdec__dfa_split_blocks(d, block, now, first, slots, mask)) != before) {
+        if (!specdec__build_count_work(b, d->next.count / 4 + 1))
             return;
         before = count;
         memcpy(block, now, (size_t)d->states * 4);
@@ -28575,7 +28595,7 @@ static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
 
 /* Writes the edges of a DFA's state to `out` (NULL: only counts them); neighbouring classes with one target share an
    edge. place: record of each state. Returns the number of edges. */
-static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const uint32_t *place, uint32_t *out)
+static uint32_t specdec__dfa_write_edges(const specdec__dfa *d, uint32_t state, const uint32_t *place, uint32_t *out)
 {
     const uint32_t *next = d->next.data + (size_t)state * d->classes;
     uint32_t c, count = 0, previous = 0;
@@ -28585,11 +28605,11 @@ static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const
             continue;
         if (next[c] == previous) {
             if (out)
-                out[2 * count - 2] = (out[2 * count - 2] & 255) | specdec__dfa_high(d, c) << 8;
+                out[2 * count - 2] = (out[2 * count - 2] & 255) | specdec__dfa_class_last(d, c) << 8;
             continue;
         }
         if (out) {
-            out[2 * count] = d->low[c] | specdec__dfa_high(d, c) << 8;
+            out[2 * count] = d->class_first[c] | specdec__dfa_class_last(d, c) << 8;
             out[2 * count + 1] = place[next[c]];
         }
         count++;
@@ -28599,12 +28619,12 @@ static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const
 
 /* Minimises a DFA and appends its states as records. ends: (32) state behind the closing quote for each label; NULL:
    accepting states end the rule. Returns the first state. places: receives the record of each state, or NULL. */
-static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t *ends, uint32_t **places)
+static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, const uint32_t *ends, uint32_t **places)
 {
     uint32_t *place, i, call = 0, at;
 
     specdec__dfa_minimise(b, d);
-    place = specdec__build_scratch(b, d->states);
+    place = specdec__build_reserve_scratch(b, d->states);
     if (!place || d->states < 2)
         return 0;
     place[0] = 0;
@@ -28614,16 +28634,16 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
         for (; call < d->calls.count && d->calls.data[call] == i; call += 3)
             calls++;
         place[i] = at;
-        at += 2 + 2 * (specdec__emit_edges(d, i, NULL, NULL) + calls + (ends && d->label.data[i] ? 1 : 0));
+        at += 2 + 2 * (specdec__dfa_write_edges(d, i, NULL, NULL) + calls + (ends && d->label.data[i] ? 1 : 0));
     }
     for (i = 1, call = 0; i < d->states && !b->failed; i++) {
         const uint32_t end = i + 1 < d->states ? place[i + 1] : at, label = d->label.data[i];
         uint32_t *record, edges;
 
-        if (!specdec__build_state(b, SPECDEC__VERTEX_PLAIN, end - place[i]))
+        if (!specdec__build_add_state(b, SPECDEC__RECORD_PLAIN, end - place[i]))
             return 0;
         record = b->words + place[i];
-        edges = specdec__emit_edges(d, i, place, record + 2);
+        edges = specdec__dfa_write_edges(d, i, place, record + 2);
         if (ends && label) { /* edges stay in order of bytes; no string has a quote inside */
             uint32_t j, bit = 0;
 
@@ -28636,7 +28656,7 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
             record[2 + 2 * j] = '"' | '"' << 8;
             record[3 + 2 * j] = ends[bit];
         }
-        record[0] |= edges << 16 | (!ends && label ? SPECDEC__VERTEX_FINAL : 0);
+        record[0] |= edges << 16 | (!ends && label ? SPECDEC__RECORD_FINAL : 0);
         for (; call < d->calls.count && d->calls.data[call] == i; call += 3) {
             uint32_t *out = record + 2 + 2 * (edges + record[1]++);
             const uint32_t target = d->calls.data[call + 2];
@@ -28651,37 +28671,37 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
 }
 
 /* Turns calls whose return state only ends the caller's rule into tail calls, which need no level of the stack. */
-static void specdec__build_tails(specdec__build *b)
+static void specdec__build_tail_calls(specdec__build *b)
 {
     uint32_t i, j;
 
     for (i = 0; i < b->states.count; i++) {
         uint32_t *record = b->words + b->states.data[i];
 
-        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN)
+        if (SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_PLAIN)
             continue;
         for (j = 0; j < record[1]; j++) {
-            uint32_t *call = record + 2 + 2 * (SPECDEC__VERTEX_EDGES(record[0]) + j);
+            uint32_t *call = record + 2 + 2 * (SPECDEC__RECORD_EDGES(record[0]) + j);
             const uint32_t *behind = b->words + call[1];
 
-            if (call[1] && behind[0] == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !behind[1])
+            if (call[1] && behind[0] == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL) && !behind[1])
                 call[1] = 0;
         }
     }
 }
 
 /* Builds a rule from a syntax tree. Returns 0 when the build failed. */
-static int specdec__build_expression(specdec__build *b, uint32_t rule, uint32_t tree)
+static int specdec__build_rule_from_tree(specdec__build *b, uint32_t rule, uint32_t tree)
 {
     specdec__dfa d;
     uint32_t start;
 
     b->nfa.count = 0;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, tree, start);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, tree, start);
     if (b->failed || !specdec__dfa_build(b, &d, start))
         return 0;
-    start = specdec__emit(b, &d, NULL, NULL);
+    start = specdec__dfa_write_records(b, &d, NULL, NULL);
     if (!b->failed)
         b->rules.data[rule] = start;
     return !b->failed;
@@ -28706,28 +28726,28 @@ typedef struct specdec__source {
 static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s, const char *why)
 {
     if (!b->failed)
-        b->at = s->at;
+        b->error_at = s->at;
     specdec__build_fail(b, SPECDEC_ERROR_FORMAT, why);
     return 0;
 }
 
 /* The next byte; -1: the source ends. */
-static int specdec__source_peek(const specdec__source *s)
+static int specdec__source_peek_byte(const specdec__source *s)
 {
     return s->at < s->size ? s->text[s->at] : -1;
 }
 
 /* Reads a byte if it is the next one. Returns whether it was. */
-static int specdec__source_accept(specdec__source *s, int byte)
+static int specdec__source_accept_byte(specdec__source *s, int byte)
 {
-    if (specdec__source_peek(s) != byte)
+    if (specdec__source_peek_byte(s) != byte)
         return 0;
     s->at++;
     return 1;
 }
 
 /* Reads the next character of UTF-8; invalid UTF-8 is an error. */
-static uint32_t specdec__source_character(specdec__build *b, specdec__source *s)
+static uint32_t specdec__source_read_character(specdec__build *b, specdec__source *s)
 {
     const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->at);
 
@@ -28738,7 +28758,7 @@ static uint32_t specdec__source_character(specdec__build *b, specdec__source *s)
 }
 
 /* The value of a hexadecimal digit; -1: none. */
-static int specdec__hex_digit(int c)
+static int specdec__hex_digit_value(int c)
 {
     const int small = c | 32;
 
@@ -28746,12 +28766,12 @@ static int specdec__hex_digit(int c)
 }
 
 /* Reads a number of exactly `digits` hexadecimal digits. */
-static uint32_t specdec__source_hex(specdec__build *b, specdec__source *s, int digits)
+static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, int digits)
 {
     uint32_t value = 0;
 
     while (digits--) {
-        const int digit = specdec__hex_digit(specdec__source_peek(s));
+        const int digit = specdec__hex_digit_value(specdec__source_peek_byte(s));
 
         if (digit < 0)
             return specdec__source_fail(b, s, "a hexadecimal digit is missing");
@@ -28762,60 +28782,60 @@ static uint32_t specdec__source_hex(specdec__build *b, specdec__source *s, int d
 }
 
 /* Reads a decimal number, at most a billion; UINT32_MAX: there is no digit. */
-static uint32_t specdec__source_number(specdec__source *s)
+static uint32_t specdec__source_read_number(specdec__source *s)
 {
     uint32_t value = UINT32_MAX;
 
-    for (; specdec__source_peek(s) >= '0' && specdec__source_peek(s) <= '9'; s->at++)
+    for (; specdec__source_peek_byte(s) >= '0' && specdec__source_peek_byte(s) <= '9'; s->at++)
         if ((value = (value == UINT32_MAX ? 0 : value * 10) + (uint32_t)(s->text[s->at] - '0')) > 1000000000)
             value = 100000000; /* stays far above every limit */
     return value;
 }
 
 /* An estimate of the NFA states of a tree. */
-static uint64_t specdec__tree_size(specdec__build *b, uint32_t tree)
+static uint64_t specdec__syntax_count_states(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
-    const uint32_t kind = node[SPECDEC__TREE_KIND], least = node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
-    uint64_t size = kind == SPECDEC__TREE_SET ? node[SPECDEC__TREE_B] : 1;
+    const uint32_t kind = node[SPECDEC__SYNTAX_KIND], least = node[SPECDEC__SYNTAX_A], most = node[SPECDEC__SYNTAX_B];
+    uint64_t size = kind == SPECDEC__SYNTAX_SET ? node[SPECDEC__SYNTAX_B] : 1;
     uint32_t child;
 
-    for (child = node[SPECDEC__TREE_CHILD]; child && specdec__build_works(b, 1);
-         child = b->tree.data[child + SPECDEC__TREE_NEXT])
-        size += specdec__tree_size(b, child);
-    if (kind == SPECDEC__TREE_REPEAT)
+    for (child = node[SPECDEC__SYNTAX_CHILD]; child && specdec__build_count_work(b, 1);
+         child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+        size += specdec__syntax_count_states(b, child);
+    if (kind == SPECDEC__SYNTAX_REPEAT)
         size *= most != UINT32_MAX ? most + (uint64_t)1 : least + (uint64_t)1;
     return size < 1000000000u ? size : 1000000000u;
 }
 
 /* A tree that repeats least to most times. Where copies would take more states than b->repeat_limit, it becomes a rule
    of its own that is counted at run time. */
-static uint32_t specdec__tree_repeat(specdec__build *b, specdec__vector *rule_trees, uint32_t tree, uint32_t least,
-                                     uint32_t most)
+static uint32_t specdec__syntax_add_repeat(specdec__build *b, specdec__vector *rule_trees, uint32_t tree,
+                                           uint32_t least, uint32_t most)
 {
     const uint32_t copies = most == UINT32_MAX ? least : most;
     uint32_t at, rule = 0;
 
     if (b->failed)
         return 0;
-    if (b->repeat_limit && copies > 1 && copies * specdec__tree_size(b, tree) > b->repeat_limit) {
-        rule = specdec__build_rule(b);
+    if (b->repeat_limit && copies > 1 && copies * specdec__syntax_count_states(b, tree) > b->repeat_limit) {
+        rule = specdec__build_add_rule(b);
         specdec__vector_push(b, rule_trees, tree);
-        tree = specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0);
+        tree = specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rule, 0);
     }
-    at = specdec__tree_add(b, SPECDEC__TREE_REPEAT, tree, least, most);
+    at = specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, tree, least, most);
     if (!rule || b->failed)
         return at;
-    b->tree.data[at] = SPECDEC__TREE_COUNTED;
-    specdec__build_rule(b);
+    b->tree.data[at] = SPECDEC__SYNTAX_COUNTED;
+    specdec__build_add_rule(b);
     specdec__vector_push(b, rule_trees, at);
-    return specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule + 1, 0);
+    return specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rule + 1, 0);
 }
 
 /* ---- Regular expressions: ECMA-262 without lookaround, back references and \b. */
 
 /* Adds the ranges of the class \d \w \s \D \W or \S. Returns 0 when the letter names no class. */
-static int specdec__regex_class(specdec__build *b, int c)
+static int specdec__regex_add_class(specdec__build *b, int c)
 {
     static const unsigned short spaces[] = {9, 13, 32, 32, 0xa0, 0xa0, 0x1680, 0x1680, 0x2000, 0x200a, 0x2028, 0x2029,
                                             0x202f, 0x202f, 0x205f, 0x205f, 0x3000, 0x3000, 0xfeff, 0xfeff};
@@ -28828,39 +28848,39 @@ static int specdec__regex_class(specdec__build *b, int c)
     if (small != 'd' && small != 'w' && small != 's')
         return 0;
     for (i = 0; i < count; i++)
-        specdec__range_add(b, ranges[2 * i], ranges[2 * i + 1]);
+        specdec__syntax_add_range(b, ranges[2 * i], ranges[2 * i + 1]);
     if (c != small && !b->failed)
-        specdec__ranges_negate(b, from);
+        specdec__syntax_negate_ranges(b, from);
     return 1;
 }
 
 /* Reads an escaped character, behind its backslash. */
-static uint32_t specdec__regex_escape(specdec__build *b, specdec__source *s)
+static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrtfv0", meant[] = "\n\r\t\f\v";
-    const uint32_t c = specdec__source_character(b, s);
+    const uint32_t c = specdec__source_read_character(b, s);
     const char *known = c && c < 128 ? strchr(names, (int)c) : NULL;
 
     if (known)
         return (uint32_t)meant[known - names];
     if (c == 'x')
-        return specdec__source_hex(b, s, 2);
-    if (c == 'u' && specdec__source_accept(s, '{')) {
+        return specdec__source_read_hex(b, s, 2);
+    if (c == 'u' && specdec__source_accept_byte(s, '{')) {
         uint32_t value = 0;
 
         do {
-            value = value * 16 + specdec__source_hex(b, s, 1);
-        } while (!b->failed && value <= SPECDEC__LAST_CHARACTER && !specdec__source_accept(s, '}'));
+            value = value * 16 + specdec__source_read_hex(b, s, 1);
+        } while (!b->failed && value <= SPECDEC__LAST_CHARACTER && !specdec__source_accept_byte(s, '}'));
         return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
     }
     if (c == 'u') {
-        const uint32_t value = specdec__source_hex(b, s, 4);
+        const uint32_t value = specdec__source_read_hex(b, s, 4);
 
-        if (value >> 10 == 0x36 && specdec__source_accept(s, '\\') && specdec__source_accept(s, 'u'))
-            return 0x10000 + ((value & 0x3ff) << 10) + (specdec__source_hex(b, s, 4) & 0x3ff);
+        if (value >> 10 == 0x36 && specdec__source_accept_byte(s, '\\') && specdec__source_accept_byte(s, 'u'))
+            return 0x10000 + ((value & 0x3ff) << 10) + (specdec__source_read_hex(b, s, 4) & 0x3ff);
         return value;
     }
-    if (c == 'c' && (specdec__source_peek(s) | 32) >= 'a' && (specdec__source_peek(s) | 32) <= 'z')
+    if (c == 'c' && (specdec__source_peek_byte(s) | 32) >= 'a' && (specdec__source_peek_byte(s) | 32) <= 'z')
         return s->text[s->at++] & 31u;
     if (c < 128 && ((c >= '1' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')))
         return specdec__source_fail(b, s, "this escape is not supported");
@@ -28868,95 +28888,97 @@ static uint32_t specdec__regex_escape(specdec__build *b, specdec__source *s)
 }
 
 /* Reads a bracket expression, behind its [. */
-static uint32_t specdec__regex_bracket(specdec__build *b, specdec__source *s)
+static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *s)
 {
-    const int negated = specdec__source_accept(s, '^');
+    const int negated = specdec__source_accept_byte(s, '^');
     const uint32_t from = b->ranges.count;
 
-    while (!specdec__source_accept(s, ']') && !b->failed) {
+    while (!specdec__source_accept_byte(s, ']') && !b->failed) {
         uint32_t low, high;
 
-        if (specdec__source_accept(s, '\\')) {
-            if (specdec__regex_class(b, specdec__source_peek(s))) {
+        if (specdec__source_accept_byte(s, '\\')) {
+            if (specdec__regex_add_class(b, specdec__source_peek_byte(s))) {
                 s->at++;
                 continue;
             }
-            low = specdec__source_accept(s, 'b') ? 8 : specdec__regex_escape(b, s);
+            low = specdec__source_accept_byte(s, 'b') ? 8 : specdec__regex_read_escape(b, s);
         } else {
-            low = specdec__source_character(b, s);
+            low = specdec__source_read_character(b, s);
         }
         high = low;
         if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']' &&
             !(s->text[s->at + 1] == '\\' && s->size - s->at > 2 && memchr("dwsDWS", s->text[s->at + 2], 6))) {
             s->at++;
-            high = specdec__source_accept(s, '\\') ? specdec__regex_escape(b, s) : specdec__source_character(b, s);
+            high = specdec__source_accept_byte(s, '\\') ? specdec__regex_read_escape(b, s)
+                                                        : specdec__source_read_character(b, s);
             if (high < low)
                 return specdec__source_fail(b, s, "a range ends before it begins");
         }
-        specdec__range_add(b, low, high);
+        specdec__syntax_add_range(b, low, high);
     }
     if (negated && !b->failed)
-        specdec__ranges_negate(b, from);
-    return specdec__tree_set(b, from);
+        specdec__syntax_negate_ranges(b, from);
+    return specdec__syntax_add_set(b, from);
 }
 
-static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specdec__vector *rule_trees);
+static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__source *s, specdec__vector *rule_trees);
 
 /* Reads an atom: a group in parentheses, a set, an anchor, or a character. */
-static uint32_t specdec__regex_atom(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
+static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
-    const uint32_t from = b->ranges.count, c = specdec__source_character(b, s);
+    const uint32_t from = b->ranges.count, c = specdec__source_read_character(b, s);
     uint32_t escaped;
 
     if (c == '(') {
         uint32_t tree;
 
-        if (specdec__source_accept(s, '?')) {
-            if (specdec__source_accept(s, '<') && specdec__source_peek(s) != '=' && specdec__source_peek(s) != '!')
-                while (!b->failed && specdec__source_character(b, s) != '>')
+        if (specdec__source_accept_byte(s, '?')) {
+            if (specdec__source_accept_byte(s, '<') && specdec__source_peek_byte(s) != '=' &&
+                specdec__source_peek_byte(s) != '!')
+                while (!b->failed && specdec__source_read_character(b, s) != '>')
                     ;
-            else if (!specdec__source_accept(s, ':'))
+            else if (!specdec__source_accept_byte(s, ':'))
                 return specdec__source_fail(b, s, "looking ahead or behind is not supported");
         }
-        tree = specdec__regex_any(b, s, rule_trees);
-        if (!specdec__source_accept(s, ')'))
+        tree = specdec__regex_read_alternatives(b, s, rule_trees);
+        if (!specdec__source_accept_byte(s, ')'))
             return specdec__source_fail(b, s, "a bracket is not closed");
         return tree;
     }
     if (c == '[')
-        return specdec__regex_bracket(b, s);
+        return specdec__regex_read_bracket(b, s);
     if (c == '^')
-        return specdec__tree_add(b, SPECDEC__TREE_BEGIN, 0, 0, 0);
+        return specdec__syntax_add_node(b, SPECDEC__SYNTAX_BEGIN, 0, 0, 0);
     if (c == '$')
-        return specdec__tree_add(b, SPECDEC__TREE_END, 0, 0, 0);
+        return specdec__syntax_add_node(b, SPECDEC__SYNTAX_END, 0, 0, 0);
     if (c == '.') {
-        specdec__range_add(b, '\n', '\n');
-        specdec__range_add(b, '\r', '\r');
-        specdec__range_add(b, 0x2028, 0x2029);
+        specdec__syntax_add_range(b, '\n', '\n');
+        specdec__syntax_add_range(b, '\r', '\r');
+        specdec__syntax_add_range(b, 0x2028, 0x2029);
         if (!b->failed)
-            specdec__ranges_negate(b, from);
-        return specdec__tree_set(b, from);
+            specdec__syntax_negate_ranges(b, from);
+        return specdec__syntax_add_set(b, from);
     }
     if (c == '*' || c == '+' || c == '?') {
         s->at--;
         return specdec__source_fail(b, s, "there is nothing to repeat");
     }
     if (c == '\\') {
-        if (specdec__regex_class(b, specdec__source_peek(s))) {
+        if (specdec__regex_add_class(b, specdec__source_peek_byte(s))) {
             s->at++;
-            return specdec__tree_set(b, from);
+            return specdec__syntax_add_set(b, from);
         }
-        escaped = specdec__regex_escape(b, s);
-        return specdec__tree_character(b, escaped, escaped);
+        escaped = specdec__regex_read_escape(b, s);
+        return specdec__syntax_add_character(b, escaped, escaped);
     }
-    return specdec__tree_character(b, c, c);
+    return specdec__syntax_add_character(b, c, c);
 }
 
 /* Reads a quantifier (* + ? {n,m}). Returns 0 when there is none. */
-static int specdec__regex_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
+static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const size_t from = s->at;
-    const int c = specdec__source_peek(s);
+    const int c = specdec__source_peek_byte(s);
 
     *most = UINT32_MAX;
     *least = c == '+';
@@ -28965,14 +28987,14 @@ static int specdec__regex_quantifier(specdec__source *s, uint32_t *least, uint32
         s->at++;
         return 1;
     }
-    if (!specdec__source_accept(s, '{'))
+    if (!specdec__source_accept_byte(s, '{'))
         return 0;
-    *least = specdec__source_number(s);
+    *least = specdec__source_read_number(s);
     if (*least != UINT32_MAX) {
         *most = *least;
-        if (specdec__source_accept(s, ','))
-            *most = specdec__source_number(s);
-        if (specdec__source_accept(s, '}'))
+        if (specdec__source_accept_byte(s, ','))
+            *most = specdec__source_read_number(s);
+        if (specdec__source_accept_byte(s, '}'))
             return 1;
     }
     s->at = from; /* the brace is no quantifier: read as a character */
@@ -28980,89 +29002,89 @@ static int specdec__regex_quantifier(specdec__source *s, uint32_t *least, uint32
 }
 
 /* Reads a concatenation of quantified atoms. */
-static uint32_t specdec__regex_all(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
+static uint32_t specdec__regex_read_concatenation(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
     while (s->at < s->size && s->text[s->at] != '|' && s->text[s->at] != ')' && !b->failed) {
-        uint32_t tree = specdec__regex_atom(b, s, rule_trees), least, most;
+        uint32_t tree = specdec__regex_read_atom(b, s, rule_trees), least, most;
 
-        while (!b->failed && specdec__regex_quantifier(s, &least, &most)) {
+        while (!b->failed && specdec__regex_read_quantifier(s, &least, &most)) {
             if (least > most)
                 return specdec__source_fail(b, s, "a repetition's least is above its most");
-            tree = specdec__tree_repeat(b, rule_trees, tree, least, most);
-            specdec__source_accept(s, '?'); /* lazy or greedy makes no difference to which texts match */
+            tree = specdec__syntax_add_repeat(b, rule_trees, tree, least, most);
+            specdec__source_accept_byte(s, '?'); /* lazy or greedy makes no difference to which texts match */
         }
-        specdec__tree_prepend(b, all, tree);
+        specdec__syntax_prepend_child(b, all, tree);
     }
     return all;
 }
 
 /* Reads alternatives between bars. */
-static uint32_t specdec__regex_any(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
+static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     uint32_t any = 0, tree;
 
-    if (++s->depth > SPECDEC__BUILD_DEPTH)
+    if (++s->depth > SPECDEC__BRACKETS_MOST)
         return specdec__source_fail(b, s, "it is nested too deeply");
-    tree = specdec__regex_all(b, s, rule_trees);
-    while (!b->failed && specdec__source_accept(s, '|')) {
+    tree = specdec__regex_read_concatenation(b, s, rule_trees);
+    while (!b->failed && specdec__source_accept_byte(s, '|')) {
         if (!any)
-            specdec__tree_prepend(b, any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0), tree);
-        specdec__tree_prepend(b, any, specdec__regex_all(b, s, rule_trees));
+            specdec__syntax_prepend_child(b, any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), tree);
+        specdec__syntax_prepend_child(b, any, specdec__regex_read_concatenation(b, s, rule_trees));
     }
     s->depth--;
     return any ? any : tree;
 }
 
 /* Must every text that a tree matches stand at the beginning (begin) or end of the whole text, because of ^ or $? */
-static int specdec__regex_anchored(specdec__build *b, uint32_t tree, int begin)
+static int specdec__regex_is_anchored(specdec__build *b, uint32_t tree, int begin)
 {
     const uint32_t *node = b->tree.data + tree;
-    const uint32_t kind = node[SPECDEC__TREE_KIND];
-    uint32_t child = node[SPECDEC__TREE_CHILD], all = 1;
+    const uint32_t kind = node[SPECDEC__SYNTAX_KIND];
+    uint32_t child = node[SPECDEC__SYNTAX_CHILD], all = 1;
 
-    if (kind == (begin ? (uint32_t)SPECDEC__TREE_BEGIN : (uint32_t)SPECDEC__TREE_END))
+    if (kind == (begin ? (uint32_t)SPECDEC__SYNTAX_BEGIN : (uint32_t)SPECDEC__SYNTAX_END))
         return 1;
-    if (!child || (kind != SPECDEC__TREE_ALL && kind != SPECDEC__TREE_ANY) || !specdec__build_works(b, 1))
+    if (!child || (kind != SPECDEC__SYNTAX_ALL && kind != SPECDEC__SYNTAX_ANY) || !specdec__build_count_work(b, 1))
         return 0;
-    if (kind == SPECDEC__TREE_ALL) { /* children are in reverse order */
-        while (begin && b->tree.data[child + SPECDEC__TREE_NEXT])
-            child = b->tree.data[child + SPECDEC__TREE_NEXT];
-        return specdec__regex_anchored(b, child, begin);
+    if (kind == SPECDEC__SYNTAX_ALL) { /* children are in reverse order */
+        while (begin && b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            child = b->tree.data[child + SPECDEC__SYNTAX_NEXT];
+        return specdec__regex_is_anchored(b, child, begin);
     }
-    for (; child && all; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-        all = (uint32_t)specdec__regex_anchored(b, child, begin);
+    for (; child && all; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+        all = (uint32_t)specdec__regex_is_anchored(b, child, begin);
     return (int)all;
 }
 
 /* A tree that matches any text. */
-static uint32_t specdec__tree_anything(specdec__build *b)
+static uint32_t specdec__syntax_add_any_text(specdec__build *b)
 {
-    return specdec__tree_add(b, SPECDEC__TREE_REPEAT, specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER), 0,
-                             UINT32_MAX);
+    return specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
+                                    specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER), 0, UINT32_MAX);
 }
 
 /* Parses a regular expression into a tree. whole: the expression must match the whole text; else a part of it may
    match, as in ECMA-262. */
 static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, specdec__vector *rule_trees, int whole)
 {
-    const uint32_t tree = specdec__regex_any(b, s, rule_trees);
+    const uint32_t tree = specdec__regex_read_alternatives(b, s, rule_trees);
     uint32_t all;
 
     if (!b->failed && s->at < s->size)
         return specdec__source_fail(b, s, "a bracket is closed that was not opened");
     if (b->failed || whole)
         return tree;
-    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-    if (!b->failed && !specdec__regex_anchored(b, tree, 1))
-        specdec__tree_prepend(b, all, specdec__tree_anything(b));
+    all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
+    if (!b->failed && !specdec__regex_is_anchored(b, tree, 1))
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_any_text(b));
     if (b->failed)
         return 0;
-    specdec__tree_prepend(b, all, tree);
+    specdec__syntax_prepend_child(b, all, tree);
     /* Children of ALL are in reverse: the text behind the match is prepended last. */
-    if (!specdec__regex_anchored(b, tree, 0))
-        specdec__tree_prepend(b, all, specdec__tree_anything(b));
+    if (!specdec__regex_is_anchored(b, tree, 0))
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_any_text(b));
     return all;
 }
 
@@ -29077,26 +29099,26 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* "SDCONTS1" in little-endian order */
 
 /* Can a tree match the empty text? */
-static int specdec__tree_nullable(specdec__build *b, uint32_t tree)
+static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
-    uint32_t child = node[SPECDEC__TREE_CHILD];
+    uint32_t child = node[SPECDEC__SYNTAX_CHILD];
 
-    if (!specdec__build_works(b, 1))
+    if (!specdec__build_count_work(b, 1))
         return 0;
-    switch (node[SPECDEC__TREE_KIND]) {
-    case SPECDEC__TREE_SET: return 0;
-    case SPECDEC__TREE_RULE: return b->nullable.data[node[SPECDEC__TREE_A]] != 0;
-    case SPECDEC__TREE_REPEAT: case SPECDEC__TREE_COUNTED:
-        return !node[SPECDEC__TREE_A] || specdec__tree_nullable(b, child);
-    case SPECDEC__TREE_ALL:
-        for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-            if (!specdec__tree_nullable(b, child))
+    switch (node[SPECDEC__SYNTAX_KIND]) {
+    case SPECDEC__SYNTAX_SET: return 0;
+    case SPECDEC__SYNTAX_RULE: return b->nullable.data[node[SPECDEC__SYNTAX_A]] != 0;
+    case SPECDEC__SYNTAX_REPEAT: case SPECDEC__SYNTAX_COUNTED:
+        return !node[SPECDEC__SYNTAX_A] || specdec__syntax_is_nullable(b, child);
+    case SPECDEC__SYNTAX_ALL:
+        for (; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            if (!specdec__syntax_is_nullable(b, child))
                 return 0;
         return 1;
-    case SPECDEC__TREE_ANY:
-        for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-            if (specdec__tree_nullable(b, child))
+    case SPECDEC__SYNTAX_ANY:
+        for (; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            if (specdec__syntax_is_nullable(b, child))
                 return 1;
         return 0;
     default: return 1;
@@ -29110,26 +29132,26 @@ static void specdec__build_nullable(specdec__build *b, const specdec__vector *tr
 
     while (changed && !b->failed)
         for (changed = 0, i = 0; i < trees->count && !b->failed; i++)
-            if (!b->nullable.data[i] && trees->data[i] && specdec__tree_nullable(b, trees->data[i]))
+            if (!b->nullable.data[i] && trees->data[i] && specdec__syntax_is_nullable(b, trees->data[i]))
                 b->nullable.data[i] = changed = 1;
 }
 
 /* Builds a rule that counts the repetitions of its body at run time; the body is the rule before it. The body's first
    state is copied without its end, so that each repetition reads at least one byte. */
-static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint32_t *node)
+static void specdec__build_counted_rule(specdec__build *b, uint32_t rule, const uint32_t *node)
 {
     const uint32_t body = b->rules.data[rule - 1];
-    const uint32_t least = b->nullable.data[rule - 1] ? 0 : node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
-    const uint32_t edges = SPECDEC__VERTEX_EDGES(b->words[body]), words = 2 + 2 * (edges + b->words[body + 1]);
-    const uint32_t copy = specdec__build_state(b, 0, words);
-    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT, 5);
-    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT, 5);
+    const uint32_t least = b->nullable.data[rule - 1] ? 0 : node[SPECDEC__SYNTAX_A], most = node[SPECDEC__SYNTAX_B];
+    const uint32_t edges = SPECDEC__RECORD_EDGES(b->words[body]), words = 2 + 2 * (edges + b->words[body + 1]);
+    const uint32_t copy = specdec__build_add_state(b, 0, words);
+    const uint32_t start = specdec__build_add_state(b, SPECDEC__RECORD_REPEAT, 5);
+    const uint32_t after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_REPEAT, 5);
     uint32_t i;
 
     if (b->failed)
         return;
     memcpy(b->words + copy, b->words + body, (size_t)words * 4);
-    b->words[copy] &= ~SPECDEC__VERTEX_FINAL;
+    b->words[copy] &= ~SPECDEC__RECORD_FINAL;
     for (i = 0; i < 2; i++) {
         uint32_t *record = b->words + (i ? after : start);
 
@@ -29152,32 +29174,32 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
 
         if (!trees->data[i] || b->rules.data[i])
             continue;
-        if (node[SPECDEC__TREE_KIND] == SPECDEC__TREE_COUNTED)
-            specdec__build_counter(b, i, node);
+        if (node[SPECDEC__SYNTAX_KIND] == SPECDEC__SYNTAX_COUNTED)
+            specdec__build_counted_rule(b, i, node);
         else
-            specdec__build_expression(b, i, trees->data[i]);
+            specdec__build_rule_from_tree(b, i, trees->data[i]);
     }
 }
 
 /* ---- Need: levels of the stack, above those of the state itself, until its rule ends. */
 
 /* The need of an object: its most demanding required member, or the least demanding one that reaches `least`. */
-static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *object)
+static uint32_t specdec__need_of_object(const specdec__build *b, const uint32_t *object)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], *first = object + SPECDEC__OBJECT_WORDS;
     uint32_t i, need = 0, required = 0;
 
     for (i = first[0]; i < count; i = first[i + 1], required++) {
-        const uint32_t one = SPECDEC__VERTEX_NEED(b->words[first[count + 1 + i]]);
+        const uint32_t one = SPECDEC__RECORD_NEED(b->words[first[count + 1 + i]]);
         need = need > one ? need : one;
     }
     if (object[SPECDEC__OBJECT_LEAST] > required) {
         if (object[SPECDEC__OBJECT_OTHER]) {
-            const uint32_t one = SPECDEC__VERTEX_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
+            const uint32_t one = SPECDEC__RECORD_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
             need = need > one ? need : one < 1 ? 1 : one;
         } else {
             for (i = 0; i < count; i++) {
-                const uint32_t one = SPECDEC__VERTEX_NEED(b->words[first[count + 1 + i]]);
+                const uint32_t one = SPECDEC__RECORD_NEED(b->words[first[count + 1 + i]]);
                 need = need > one ? need : one;
             }
             if (object[SPECDEC__OBJECT_LEAST] > count)
@@ -29190,21 +29212,21 @@ static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *ob
 }
 
 /* The need of a rule: that of its first state; 255: not built. */
-static uint32_t specdec__need_rule(const specdec__build *b, uint32_t rule)
+static uint32_t specdec__need_of_rule(const specdec__build *b, uint32_t rule)
 {
-    return SPECDEC__VERTEX_NEED(b->words[b->rules.data[rule]]);
+    return SPECDEC__RECORD_NEED(b->words[b->rules.data[rule]]);
 }
 
 /* The need of an array: its most demanding item among the least items. */
-static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *array)
+static uint32_t specdec__need_of_array(const specdec__build *b, const uint32_t *array)
 {
     uint32_t i, need = 0;
 
     if (!array[SPECDEC__ARRAY_LEAST])
         return 0;
     for (i = 0; i < array[SPECDEC__ARRAY_LEAST] && i <= array[SPECDEC__ARRAY_COUNT]; i++) {
-        const uint32_t rule = specdec__array_rule(array, i);
-        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__need_rule(b, rule);
+        const uint32_t rule = specdec__array_item_rule(array, i);
+        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__need_of_rule(b, rule);
 
         need = need > one ? need : one;
     }
@@ -29212,21 +29234,21 @@ static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *arr
 }
 
 /* The need of a PLAIN state: the least of its end, its edges and its calls. */
-static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *record)
+static uint32_t specdec__need_of_plain(const specdec__build *b, const uint32_t *record)
 {
-    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
-    uint32_t i, need = record[0] & SPECDEC__VERTEX_FINAL ? 0 : 255;
+    const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
+    uint32_t i, need = record[0] & SPECDEC__RECORD_FINAL ? 0 : 255;
 
     for (i = 0; i < edges && need; i++) {
-        const uint32_t one = SPECDEC__VERTEX_NEED(b->words[record[3 + 2 * i]]);
+        const uint32_t one = SPECDEC__RECORD_NEED(b->words[record[3 + 2 * i]]);
         need = need < one ? need : one;
     }
     for (i = 0; i < record[1] && need; i++) {
         const uint32_t *call = record + 2 + 2 * (edges + i);
-        uint32_t one = specdec__need_rule(b, call[0]);
+        uint32_t one = specdec__need_of_rule(b, call[0]);
 
         if (call[1]) {
-            const uint32_t behind = SPECDEC__VERTEX_NEED(b->words[call[1]]);
+            const uint32_t behind = SPECDEC__RECORD_NEED(b->words[call[1]]);
 
             one = one < 254 ? one + 1 : 255;
             one = one > behind ? one : behind;
@@ -29237,18 +29259,18 @@ static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *rec
 }
 
 /* The need of a state, from the needs of the states behind it. */
-static uint32_t specdec__need_of(const specdec__build *b, uint32_t state)
+static uint32_t specdec__need_of_state(const specdec__build *b, uint32_t state)
 {
     const uint32_t *record = b->words + state;
     uint32_t need;
 
-    switch (SPECDEC__VERTEX_KIND(record[0])) {
-    case SPECDEC__VERTEX_PLAIN: return specdec__need_plain(b, record);
-    case SPECDEC__VERTEX_SET: return SPECDEC__VERTEX_NEED(b->words[record[1]]);
-    case SPECDEC__VERTEX_OBJECT: return specdec__need_object(b, b->words + record[1]);
-    case SPECDEC__VERTEX_ARRAY: return specdec__need_array(b, b->words + record[1]);
-    case SPECDEC__VERTEX_REPEAT:
-        need = SPECDEC__VERTEX_NEED(b->words[record[1]]);
+    switch (SPECDEC__RECORD_KIND(record[0])) {
+    case SPECDEC__RECORD_PLAIN: return specdec__need_of_plain(b, record);
+    case SPECDEC__RECORD_SET: return SPECDEC__RECORD_NEED(b->words[record[1]]);
+    case SPECDEC__RECORD_OBJECT: return specdec__need_of_object(b, b->words + record[1]);
+    case SPECDEC__RECORD_ARRAY: return specdec__need_of_array(b, b->words + record[1]);
+    case SPECDEC__RECORD_REPEAT:
+        need = SPECDEC__RECORD_NEED(b->words[record[1]]);
         return !record[2] ? 0 : need < 254 ? need + 1 : 255;
     default: return 0; /* KEY, AFTER and BEFORE states are only entered where a text can end */
     }
@@ -29261,11 +29283,11 @@ static void specdec__build_needs(specdec__build *b)
 
     for (i = 0; i < b->states.count; i++)
         b->words[b->states.data[i]] |= 255u << 8;
-    while (changed && specdec__build_works(b, b->states.count))
+    while (changed && specdec__build_count_work(b, b->states.count))
         for (changed = 0, i = b->states.count; i-- > 0;) {
-            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__VERTEX_NEED(*header), now;
+            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__RECORD_NEED(*header), now;
 
-            if (!need || (now = specdec__need_of(b, b->states.data[i])) >= need)
+            if (!need || (now = specdec__need_of_state(b, b->states.data[i])) >= need)
                 continue;
             *header = (*header & ~(255u << 8)) | now << 8;
             changed = 1;
@@ -29273,17 +29295,17 @@ static void specdec__build_needs(specdec__build *b)
 }
 
 /* Removes calls of rules that match no text. */
-static void specdec__build_prune(specdec__build *b)
+static void specdec__build_drop_calls(specdec__build *b)
 {
     uint32_t i, k, kept;
 
     for (i = 0; i < b->states.count; i++) {
-        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
+        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__RECORD_EDGES(record[0]);
 
-        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN)
+        if (SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_PLAIN)
             continue;
         for (k = kept = 0; k < record[1]; k++)
-            if (specdec__need_rule(b, call[2 * k]) < 255) {
+            if (specdec__need_of_rule(b, call[2 * k]) < 255) {
                 call[2 * kept] = call[2 * k];
                 call[2 * kept++ + 1] = call[2 * k + 1];
             }
@@ -29292,23 +29314,23 @@ static void specdec__build_prune(specdec__build *b)
 }
 
 /* Refuses a state in which more alternatives begin with one byte than a text may have threads. */
-static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
+static void specdec__build_refuse_crowds(specdec__build *b, const specdec__rule *rules)
 {
     uint32_t i, k, byte;
 
     for (i = 0; i < b->states.count && !b->failed; i++) {
         const uint32_t *record = b->words + b->states.data[i];
-        const uint32_t *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
+        const uint32_t *call = record + 2 + 2 * SPECDEC__RECORD_EDGES(record[0]);
 
-        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN || record[1] <= SPECDEC__THREADS)
+        if (SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_PLAIN || record[1] <= SPECDEC__AUTOMATON_THREADS)
             continue;
-        for (byte = 0; byte < 256 && specdec__build_works(b, record[1]); byte++) {
+        for (byte = 0; byte < 256 && specdec__build_count_work(b, record[1]); byte++) {
             uint32_t count = 0;
 
             for (k = 0; k < record[1]; k++)
                 count += rules[call[2 * k]].first[byte >> 5] >> (byte & 31) & 1;
-            if (count > SPECDEC__THREADS) {
-                b->crowd = b->states.data[i];
+            if (count > SPECDEC__AUTOMATON_THREADS) {
+                b->crowded_state = b->states.data[i];
                 specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in one place");
             }
         }
@@ -29318,17 +29340,17 @@ static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
 /* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_BYTES of them. */
 
 /* The edge of a state for a byte; NULL: none. */
-static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t state, uint32_t byte)
+static const uint32_t *specdec__live_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
 
-    return specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+    return specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
 }
 
 /* The kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on; 0: some
    character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to that
    state. */
-static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
+static uint32_t specdec__live_behind_utf8(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
 {
     static const unsigned char forms[8][5] = { /* bytes of a character; range of its first byte; range of its second
                                                   byte */
@@ -29339,13 +29361,13 @@ static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int 
     uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__KINDS_PLAIN;
 
     while (byte <= high && live) {
-        const uint32_t *edge = specdec__live_edge(b, state, byte);
+        const uint32_t *edge = specdec__live_find_edge(b, state, byte);
 
-        if (!edge || SPECDEC__VERTEX_KIND(b->words[edge[1]]) != SPECDEC__VERTEX_PLAIN ||
-            SPECDEC__VERTEX_NEED(b->words[edge[1]]) > SPECDEC__VERTEX_NEED(b->words[state]))
+        if (!edge || SPECDEC__RECORD_KIND(b->words[edge[1]]) != SPECDEC__RECORD_PLAIN ||
+            SPECDEC__RECORD_NEED(b->words[edge[1]]) > SPECDEC__RECORD_NEED(b->words[state]))
             return 0;
         if (at + 1u < forms[form][0])
-            live &= specdec__live_wide(b, edge[1], form, at + 1, self);
+            live &= specdec__live_behind_utf8(b, edge[1], form, at + 1, self);
         else
             live &= !self ? SPECDEC__LIVE(b->words[edge[1]]) : edge[1] == self ? SPECDEC__KINDS_PLAIN : 0;
         byte = (edge[0] >> 8) + 1;
@@ -29354,7 +29376,7 @@ static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int 
 }
 
 /* The live kinds of a state as far as the states behind it have them, too. */
-static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
+static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
 {
     uint32_t live = SPECDEC__LIVE(b->words[state]), byte = 0x20, next = 0, target = 0;
     int form;
@@ -29365,9 +29387,9 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
         if (!(kind & live))
             continue;
         if (byte >= next) {
-            const uint32_t *edge = specdec__live_edge(b, state, byte);
+            const uint32_t *edge = specdec__live_find_edge(b, state, byte);
 
-            target = edge && SPECDEC__VERTEX_NEED(b->words[edge[1]]) <= SPECDEC__VERTEX_NEED(b->words[state])
+            target = edge && SPECDEC__RECORD_NEED(b->words[edge[1]]) <= SPECDEC__RECORD_NEED(b->words[state])
                          ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
             next = edge ? (edge[0] >> 8) + 1 : byte + 1;
             if (!edge)
@@ -29376,7 +29398,7 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
         live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
     }
     for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
-        const uint32_t behind = specdec__live_wide(b, state, form, 0, 0);
+        const uint32_t behind = specdec__live_behind_utf8(b, state, form, 0, 0);
 
         live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
     }
@@ -29384,70 +29406,71 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
 }
 
 /* Does every character that needs no escape in a JSON string lead back to the state, and no control character on? */
-static int specdec__live_loops(const specdec__build *b, uint32_t state)
+static int specdec__live_is_string(const specdec__build *b, uint32_t state)
 {
     uint32_t byte;
     int form;
 
     for (byte = 0; byte < 0x80; byte++) {
-        const uint32_t *edge = specdec__live_edge(b, state, byte);
+        const uint32_t *edge = specdec__live_find_edge(b, state, byte);
 
         if (byte < 0x20 ? edge != NULL : byte != '"' && byte != '\\' && (!edge || edge[1] != state))
             return 0;
     }
     for (form = 0; form < 8; form++)
-        if (!specdec__live_wide(b, state, form, 0, state))
+        if (!specdec__live_behind_utf8(b, state, form, 0, state))
             return 0;
     return 1;
 }
 
 /* Computes the live kinds of all states without calls. Each round extends them by one byte, and uses what it has
    already found for other states. */
-static void specdec__build_live(specdec__build *b)
+static void specdec__build_live_kinds(specdec__build *b)
 {
     uint32_t i, round, changed = 1;
 
     for (i = 0; i < b->states.count; i++) {
         uint32_t *record = b->words + b->states.data[i];
 
-        if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
-            SPECDEC__VERTEX_EDGES(record[0]) && SPECDEC__VERTEX_NEED(record[0]) < 255)
+        if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
+            SPECDEC__RECORD_EDGES(record[0]) && SPECDEC__RECORD_NEED(record[0]) < 255)
             record[0] |= SPECDEC__KINDS_PLAIN << SPECDEC__LIVE_SHIFT;
     }
-    for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_works(b, b->states.count); round++)
+    for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_count_work(b, b->states.count); round++)
         for (changed = 0, i = 0; i < b->states.count; i++) {
             uint32_t *header = b->words + b->states.data[i], before = SPECDEC__LIVE(*header), live;
 
-            if (!before || (live = specdec__live_of(b, b->states.data[i])) == before)
+            if (!before || (live = specdec__live_kinds_of(b, b->states.data[i])) == before)
                 continue;
             *header = (*header & ((1u << SPECDEC__LIVE_SHIFT) - 1)) | live << SPECDEC__LIVE_SHIFT;
             changed = 1;
         }
     for (i = 0; i < b->states.count; i++)
         if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
-            !(b->words[b->states.data[i]] & SPECDEC__VERTEX_FINAL) && specdec__live_loops(b, b->states.data[i]))
-            b->words[b->states.data[i]] |= SPECDEC__VERTEX_STRING;
+            !(b->words[b->states.data[i]] & SPECDEC__RECORD_FINAL) && specdec__live_is_string(b, b->states.data[i]))
+            b->words[b->states.data[i]] |= SPECDEC__RECORD_STRING;
 }
 
 /* ---- First bytes of rules. */
 
 /* Adds the bytes that a state may read to the first bytes of rule `out`. Returns 1 if the set has changed. */
-static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
+static int specdec__rule_add_first_bytes(const specdec__build *b, specdec__rule *rules, uint32_t state,
+                                         specdec__rule *out)
 {
-    const uint32_t *record = b->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
-    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
+    const uint32_t *record = b->words + state, kind = SPECDEC__RECORD_KIND(record[0]);
+    const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
     uint32_t before[8], i, j;
 
     memcpy(before, out->first, sizeof before);
-    if (kind == SPECDEC__VERTEX_PLAIN) {
+    if (kind == SPECDEC__RECORD_PLAIN) {
         for (i = 0; i < edges; i++)
             for (j = record[2 + 2 * i] & 255; j <= record[2 + 2 * i] >> 8; j++)
                 out->first[j >> 5] |= 1u << (j & 31);
         for (i = 0; i < record[1]; i++)
             for (j = 0; j < 8; j++)
                 out->first[j] |= rules[record[2 + 2 * (edges + i)]].first[j];
-    } else if (kind == SPECDEC__VERTEX_REPEAT) {
-        return specdec__first_of(b, rules, record[1], out);
+    } else if (kind == SPECDEC__RECORD_REPEAT) {
+        return specdec__rule_add_first_bytes(b, rules, record[1], out);
     } else {
         memset(out->first, 255, sizeof out->first); /* the state behind a bracket is never a rule's first one */
     }
@@ -29462,25 +29485,25 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     specdec__rule *rules;
     uint32_t i, changed = 1;
 
-    specdec__build_tails(b);
+    specdec__build_tail_calls(b);
     specdec__build_needs(b);
-    specdec__build_prune(b);
-    specdec__build_live(b);
-    rules = (specdec__rule *)(void *)specdec__build_scratch(b, size / 4);
+    specdec__build_drop_calls(b);
+    specdec__build_live_kinds(b);
+    rules = (specdec__rule *)(void *)specdec__build_reserve_scratch(b, size / 4);
     if (b->failed)
         return 0;
     memset(rules, 0, size);
-    while (changed && specdec__build_works(b, b->rules.count))
+    while (changed && specdec__build_count_work(b, b->rules.count))
         for (changed = 0, i = b->rules.count; i-- > 0;) {
             rules[i].start = b->rules.data[i];
-            rules[i].need = specdec__need_rule(b, i);
-            changed |= (uint32_t)specdec__first_of(b, rules, rules[i].start, &rules[i]);
+            rules[i].need = specdec__need_of_rule(b, i);
+            changed |= (uint32_t)specdec__rule_add_first_bytes(b, rules, rules[i].start, &rules[i]);
         }
-    specdec__build_crowds(b, rules);
-    if (!b->failed && specdec__need_rule(b, root) > SPECDEC__STACK_HEIGHT)
-        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_rule(b, root) == 255 ? "nothing matches it"
+    specdec__build_refuse_crowds(b, rules);
+    if (!b->failed && specdec__need_of_rule(b, root) > SPECDEC__STACK_HEIGHT)
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_of_rule(b, root) == 255 ? "nothing matches it"
                                                                                         : "it is nested too deeply");
-    if ((size_t)((unsigned char *)(b->words + b->word_count) - b->base) + size > b->back)
+    if ((size_t)((unsigned char *)(b->words + b->word_count) - b->base) + size > b->scratch_at)
         specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
     if (b->failed)
         return 0;
@@ -29493,8 +29516,8 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     c->words = b->word_count;
     c->root = root;
     c->free_space = (uint32_t)free_space;
-    c->kinds = b->kinds;
-    c->kind_count = b->kind_count;
+    c->argument_kinds = b->argument_kinds;
+    c->argument_kind_count = b->argument_kind_count;
     c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
     c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 6 * sizeof c->rules);
     return 1;
@@ -29508,11 +29531,11 @@ static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
         return specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
     b->base = (unsigned char *)memory;
     b->size = bytes;
-    b->back = bytes & ~(size_t)7;
+    b->scratch_at = bytes & ~(size_t)7;
     b->words = (uint32_t *)(void *)(b->base + sizeof(specdec_constraint));
-    specdec__build_words(b, 2); /* no record begins at index 0 */
-    specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
-    specdec__vector_add(b, &b->ranges, 2);
+    specdec__build_add_words(b, 2); /* no record begins at index 0 */
+    specdec__vector_extend(b, &b->tree, SPECDEC__SYNTAX_WORDS);
+    specdec__vector_extend(b, &b->ranges, 2);
     return !b->failed;
 }
 
@@ -29527,17 +29550,17 @@ SPECDEC__FOR_SIZE
 /* A GBNF grammar that is being parsed. Rules are numbered in the order in which their names first appear. */
 typedef struct specdec__gbnf {
     specdec__source source;
-    specdec__vector names; /* (3) offset and length of each name in the source; 1: its rule was defined */
-    specdec__vector number; /* (names) number of the rule */
-    specdec__vector trees; /* (rules) syntax tree */
-    specdec__vector slots; /* (power of two) hash table of names: 1 + index of a name, 0: free */
+    specdec__vector names;       /* (3) offset and length of each name in the source; 1: its rule was defined */
+    specdec__vector rule_number; /* (names) number of the rule */
+    specdec__vector trees;       /* (rules) syntax tree of each rule */
+    specdec__vector name_table;  /* (power of two) hash table of names: 1 + index of a name, 0: free */
 } specdec__gbnf;
 
 /* Skips spaces and comments; also line ends if `lines`. */
-static void specdec__gbnf_space(specdec__source *s, int lines)
+static void specdec__gbnf_skip_space(specdec__source *s, int lines)
 {
     for (;; s->at++) {
-        const int c = specdec__source_peek(s);
+        const int c = specdec__source_peek_byte(s);
 
         if (c == '#')
             while (s->at + 1 < s->size && s->text[s->at + 1] != '\n' && s->text[s->at + 1] != '\r')
@@ -29548,145 +29571,145 @@ static void specdec__gbnf_space(specdec__source *s, int lines)
 }
 
 /* Is a byte a letter of a rule's name? */
-static int specdec__gbnf_letter(int c)
+static int specdec__gbnf_is_name_byte(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
 /* The index of a name; a new name is added, with a rule. The hash table doubles when it is half full. */
-static uint32_t specdec__gbnf_find(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
+static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
 {
     const unsigned char *text = g->source.text;
     uint64_t hash = specdec__hash(SPECDEC__HASH, text + at, size);
     uint32_t i, entry, count = g->names.count / 3;
 
-    if (2 * (count + 1) > g->slots.count) {
-        const uint32_t room = g->slots.count ? 2 * g->slots.count : 64;
+    if (2 * (count + 1) > g->name_table.count) {
+        const uint32_t room = g->name_table.count ? 2 * g->name_table.count : 64;
 
-        g->slots.count = 0;
-        if (specdec__vector_add(b, &g->slots, room) == UINT32_MAX)
+        g->name_table.count = 0;
+        if (specdec__vector_extend(b, &g->name_table, room) == UINT32_MAX)
             return 0;
-        memset(g->slots.data, 0, (size_t)room * 4);
+        memset(g->name_table.data, 0, (size_t)room * 4);
         for (i = 0; i < count; i++) {
             uint64_t place = specdec__hash(SPECDEC__HASH, text + g->names.data[3 * i], g->names.data[3 * i + 1]);
 
-            while (g->slots.data[place & (room - 1)])
+            while (g->name_table.data[place & (room - 1)])
                 place++;
-            g->slots.data[place & (room - 1)] = i + 1;
+            g->name_table.data[place & (room - 1)] = i + 1;
         }
     }
-    for (; (entry = g->slots.data[hash & (g->slots.count - 1)]) != 0; hash++)
+    for (; (entry = g->name_table.data[hash & (g->name_table.count - 1)]) != 0; hash++)
         if (g->names.data[3 * entry - 2] == size && memcmp(text + g->names.data[3 * entry - 3], text + at, size) == 0)
             return entry - 1;
-    g->slots.data[hash & (g->slots.count - 1)] = count + 1;
+    g->name_table.data[hash & (g->name_table.count - 1)] = count + 1;
     specdec__vector_push(b, &g->names, (uint32_t)at);
     specdec__vector_push(b, &g->names, (uint32_t)size);
     specdec__vector_push(b, &g->names, 0);
-    specdec__vector_push(b, &g->number, specdec__build_rule(b));
+    specdec__vector_push(b, &g->rule_number, specdec__build_add_rule(b));
     specdec__vector_push(b, &g->trees, 0);
     return count;
 }
 
 /* Reads a rule's name. Returns the index of the name. */
-static uint32_t specdec__gbnf_name(specdec__build *b, specdec__gbnf *g)
+static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
     const size_t from = s->at;
 
-    while (specdec__gbnf_letter(specdec__source_peek(s)))
+    while (specdec__gbnf_is_name_byte(specdec__source_peek_byte(s)))
         s->at++;
     if (s->at == from)
         return specdec__source_fail(b, s, "a name is missing");
-    return specdec__gbnf_find(b, g, from, s->at - from);
+    return specdec__gbnf_find_name(b, g, from, s->at - from);
 }
 
 /* Reads a character of a string or class, perhaps an escape. */
-static uint32_t specdec__gbnf_character(specdec__build *b, specdec__source *s)
+static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrt\"\\[]'/-^", meant[] = "\n\r\t\"\\[]'/-^";
     const char *known;
     int c;
 
-    if (!specdec__source_accept(s, '\\'))
-        return specdec__source_character(b, s);
-    c = specdec__source_peek(s);
+    if (!specdec__source_accept_byte(s, '\\'))
+        return specdec__source_read_character(b, s);
+    c = specdec__source_peek_byte(s);
     known = c > 0 ? strchr(names, c) : NULL;
     s->at += c >= 0;
     if (known)
         return (unsigned char)meant[known - names];
     if (c == 'x' || c == 'u' || c == 'U')
-        return specdec__source_hex(b, s, c == 'x' ? 2 : c == 'u' ? 4 : 8);
+        return specdec__source_read_hex(b, s, c == 'x' ? 2 : c == 'u' ? 4 : 8);
     s->at--;
     return specdec__source_fail(b, s, "this escape is not known");
 }
 
 /* Reads a class of characters, behind its [. */
-static uint32_t specdec__gbnf_class(specdec__build *b, specdec__source *s)
+static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
 {
-    const int negated = specdec__source_accept(s, '^');
+    const int negated = specdec__source_accept_byte(s, '^');
     const uint32_t from = b->ranges.count;
 
-    while (!b->failed && !specdec__source_accept(s, ']')) {
-        const uint32_t low = specdec__gbnf_character(b, s);
+    while (!b->failed && !specdec__source_accept_byte(s, ']')) {
+        const uint32_t low = specdec__gbnf_read_character(b, s);
         uint32_t high = low;
 
         if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']') {
             s->at++;
-            high = specdec__gbnf_character(b, s);
+            high = specdec__gbnf_read_character(b, s);
             if (!b->failed && high < low)
                 return specdec__source_fail(b, s, "a range ends before it begins");
         }
-        specdec__range_add(b, low, high);
+        specdec__syntax_add_range(b, low, high);
     }
     if (negated && !b->failed)
-        specdec__ranges_negate(b, from);
-    return specdec__tree_set(b, from);
+        specdec__syntax_negate_ranges(b, from);
+    return specdec__syntax_add_set(b, from);
 }
 
-static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int inside);
+static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf *g, int inside);
 
 /* Reads a string, a class, a rule's name, or alternatives in parentheses; 0, and reads nothing, when none begins
    here. */
-static uint32_t specdec__gbnf_item(specdec__build *b, specdec__gbnf *g)
+static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
-    const int c = specdec__source_peek(s);
+    const int c = specdec__source_peek_byte(s);
     uint32_t tree;
 
     if (c == '"') {
-        tree = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        tree = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         s->at++;
-        while (!b->failed && !specdec__source_accept(s, '"')) {
-            const uint32_t character = specdec__gbnf_character(b, s);
-            specdec__tree_prepend(b, tree, specdec__tree_character(b, character, character));
+        while (!b->failed && !specdec__source_accept_byte(s, '"')) {
+            const uint32_t character = specdec__gbnf_read_character(b, s);
+            specdec__syntax_prepend_child(b, tree, specdec__syntax_add_character(b, character, character));
         }
         return tree;
     }
     if (c == '[') {
         s->at++;
-        return specdec__gbnf_class(b, s);
+        return specdec__gbnf_read_class(b, s);
     }
     if (c == '.') {
         s->at++;
-        return specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+        return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
     }
     if (c == '(') {
         s->at++;
-        specdec__gbnf_space(s, 1);
-        tree = specdec__gbnf_any(b, g, 1);
-        return specdec__source_accept(s, ')') ? tree : specdec__source_fail(b, s, "a bracket is not closed");
+        specdec__gbnf_skip_space(s, 1);
+        tree = specdec__gbnf_read_alternatives(b, g, 1);
+        return specdec__source_accept_byte(s, ')') ? tree : specdec__source_fail(b, s, "a bracket is not closed");
     }
-    if (specdec__gbnf_letter(c)) {
-        const uint32_t name = specdec__gbnf_name(b, g);
-        return b->failed ? 0 : specdec__tree_add(b, SPECDEC__TREE_RULE, 0, g->number.data[name], 0);
+    if (specdec__gbnf_is_name_byte(c)) {
+        const uint32_t name = specdec__gbnf_read_name(b, g);
+        return b->failed ? 0 : specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, g->rule_number.data[name], 0);
     }
     return 0;
 }
 
 /* Reads a quantifier (* + ? {n,m}) of an item. Returns 0 when there is none. */
-static int specdec__gbnf_quantifier(specdec__build *b, specdec__source *s, uint32_t *least, uint32_t *most)
+static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, uint32_t *least, uint32_t *most)
 {
-    const int c = specdec__source_peek(s);
+    const int c = specdec__source_peek_byte(s);
 
     *least = c == '+';
     *most = c == '?' ? 1 : UINT32_MAX;
@@ -29697,66 +29720,66 @@ static int specdec__gbnf_quantifier(specdec__build *b, specdec__source *s, uint3
     if (c != '{')
         return 0;
     s->at++;
-    specdec__gbnf_space(s, 0);
-    *least = specdec__source_number(s);
-    specdec__gbnf_space(s, 0);
-    if (*least == UINT32_MAX && specdec__source_peek(s) != ',')
+    specdec__gbnf_skip_space(s, 0);
+    *least = specdec__source_read_number(s);
+    specdec__gbnf_skip_space(s, 0);
+    if (*least == UINT32_MAX && specdec__source_peek_byte(s) != ',')
         return (int)specdec__source_fail(b, s, "a number is missing");
     *most = *least;
     *least = *least == UINT32_MAX ? 0 : *least;
-    if (specdec__source_accept(s, ',')) {
-        specdec__gbnf_space(s, 0);
-        *most = specdec__source_number(s);
-        specdec__gbnf_space(s, 0);
+    if (specdec__source_accept_byte(s, ',')) {
+        specdec__gbnf_skip_space(s, 0);
+        *most = specdec__source_read_number(s);
+        specdec__gbnf_skip_space(s, 0);
     }
     if (*least > *most)
         return (int)specdec__source_fail(b, s, "a repetition's least is above its most");
-    return specdec__source_accept(s, '}') ? 1 : (int)specdec__source_fail(b, s, "} is missing");
+    return specdec__source_accept_byte(s, '}') ? 1 : (int)specdec__source_fail(b, s, "} is missing");
 }
 
 /* Reads a concatenation of quantified items. */
-static uint32_t specdec__gbnf_all(specdec__build *b, specdec__gbnf *g, int inside)
+static uint32_t specdec__gbnf_read_concatenation(specdec__build *b, specdec__gbnf *g, int inside)
 {
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     uint32_t tree, least, most;
 
-    while (!b->failed && (tree = specdec__gbnf_item(b, g)) != 0) {
-        specdec__gbnf_space(&g->source, inside);
-        while (!b->failed && specdec__gbnf_quantifier(b, &g->source, &least, &most)) {
-            tree = specdec__tree_repeat(b, &g->trees, tree, least, most);
-            specdec__gbnf_space(&g->source, inside);
+    while (!b->failed && (tree = specdec__gbnf_read_item(b, g)) != 0) {
+        specdec__gbnf_skip_space(&g->source, inside);
+        while (!b->failed && specdec__gbnf_read_quantifier(b, &g->source, &least, &most)) {
+            tree = specdec__syntax_add_repeat(b, &g->trees, tree, least, most);
+            specdec__gbnf_skip_space(&g->source, inside);
         }
-        specdec__tree_prepend(b, all, tree);
+        specdec__syntax_prepend_child(b, all, tree);
     }
     return all;
 }
 
 /* Reads alternatives between bars. */
-static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int inside)
+static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf *g, int inside)
 {
     uint32_t any = 0, tree;
 
-    if (++g->source.depth > SPECDEC__BUILD_DEPTH)
+    if (++g->source.depth > SPECDEC__BRACKETS_MOST)
         return specdec__source_fail(b, &g->source, "it is nested too deeply");
-    tree = specdec__gbnf_all(b, g, inside);
-    while (!b->failed && specdec__source_accept(&g->source, '|')) {
-        specdec__gbnf_space(&g->source, 1);
+    tree = specdec__gbnf_read_concatenation(b, g, inside);
+    while (!b->failed && specdec__source_accept_byte(&g->source, '|')) {
+        specdec__gbnf_skip_space(&g->source, 1);
         if (!any)
-            specdec__tree_prepend(b, any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0), tree);
-        specdec__tree_prepend(b, any, specdec__gbnf_all(b, g, inside));
+            specdec__syntax_prepend_child(b, any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), tree);
+        specdec__syntax_prepend_child(b, any, specdec__gbnf_read_concatenation(b, g, inside));
     }
     g->source.depth--;
     return any ? any : tree;
 }
 
 /* Reads the definition of a rule: name ::= alternatives */
-static void specdec__gbnf_rule(specdec__build *b, specdec__gbnf *g)
+static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
-    const uint32_t name = specdec__gbnf_name(b, g);
+    const uint32_t name = specdec__gbnf_read_name(b, g);
     uint32_t tree;
 
-    specdec__gbnf_space(s, 0);
+    specdec__gbnf_skip_space(s, 0);
     if (!b->failed && (s->size - s->at < 3 || memcmp(s->text + s->at, "::=", 3) != 0))
         specdec__source_fail(b, s, "::= is missing");
     if (!b->failed && g->names.data[3 * name + 2])
@@ -29764,46 +29787,47 @@ static void specdec__gbnf_rule(specdec__build *b, specdec__gbnf *g)
     s->at += 3;
     if (b->failed)
         return;
-    specdec__gbnf_space(s, 1);
-    tree = specdec__gbnf_any(b, g, 0);
+    specdec__gbnf_skip_space(s, 1);
+    tree = specdec__gbnf_read_alternatives(b, g, 0);
     if (b->failed)
         return;
-    g->trees.data[g->number.data[name]] = tree;
+    g->trees.data[g->rule_number.data[name]] = tree;
     g->names.data[3 * name + 2] = 1;
-    if (specdec__source_peek(s) >= 0 && specdec__source_peek(s) != '\n' && specdec__source_peek(s) != '\r')
+    if (specdec__source_peek_byte(s) >= 0 && specdec__source_peek_byte(s) != '\n' &&
+        specdec__source_peek_byte(s) != '\r')
         specdec__source_fail(b, s, "this cannot stand here");
-    specdec__gbnf_space(s, 1);
+    specdec__gbnf_skip_space(s, 1);
 }
 
 /* Adds the rules that may stand at the beginning of a tree to a list. Returns whether the tree may be empty. */
-static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
+static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
 {
     const uint32_t *node = b->tree.data + tree;
-    const uint32_t kind = node[SPECDEC__TREE_KIND];
+    const uint32_t kind = node[SPECDEC__SYNTAX_KIND];
     uint32_t child, last = 0;
 
-    if (!specdec__build_works(b, 1))
+    if (!specdec__build_count_work(b, 1))
         return 0;
-    if (kind == SPECDEC__TREE_RULE)
-        specdec__vector_push(b, list, node[SPECDEC__TREE_A]);
-    if (kind != SPECDEC__TREE_ALL) {
-        for (child = node[SPECDEC__TREE_CHILD]; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-            specdec__gbnf_leftmost(b, child, list);
-        return specdec__tree_nullable(b, tree);
+    if (kind == SPECDEC__SYNTAX_RULE)
+        specdec__vector_push(b, list, node[SPECDEC__SYNTAX_A]);
+    if (kind != SPECDEC__SYNTAX_ALL) {
+        for (child = node[SPECDEC__SYNTAX_CHILD]; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            specdec__gbnf_add_leftmost(b, child, list);
+        return specdec__syntax_is_nullable(b, tree);
     }
-    for (child = node[SPECDEC__TREE_CHILD]; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-        if (!specdec__tree_nullable(b, child))
+    for (child = node[SPECDEC__SYNTAX_CHILD]; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+        if (!specdec__syntax_is_nullable(b, child))
             last = child; /* the leftmost child that is not empty */
-    child = node[SPECDEC__TREE_CHILD];
+    child = node[SPECDEC__SYNTAX_CHILD];
     while (child && last && child != last)
-        child = b->tree.data[child + SPECDEC__TREE_NEXT];
-    for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-        specdec__gbnf_leftmost(b, child, list);
+        child = b->tree.data[child + SPECDEC__SYNTAX_NEXT];
+    for (; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+        specdec__gbnf_add_leftmost(b, child, list);
     return !last;
 }
 
 /* Refuses left recursion: a rule that begins with itself. Searches depth-first, with a stack of its own. */
-static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
+static void specdec__gbnf_refuse_left_recursion(specdec__build *b, specdec__gbnf *g)
 {
     specdec__vector list, from, stack, color;
     uint32_t i, j;
@@ -29816,7 +29840,7 @@ static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
         specdec__vector_push(b, &from, list.count);
         specdec__vector_push(b, &color, 0);
         if (g->trees.data[i])
-            specdec__gbnf_leftmost(b, g->trees.data[i], &list);
+            specdec__gbnf_add_leftmost(b, g->trees.data[i], &list);
     }
     specdec__vector_push(b, &from, list.count);
     for (i = 0; i < g->trees.count && !b->failed; i++) {
@@ -29837,9 +29861,9 @@ static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
                 specdec__vector_push(b, &stack, other);
                 specdec__vector_push(b, &stack, from.data[other]);
             } else if (color.data[other] == 1) {
-                for (j = 0; j < g->number.count && g->number.data[j] != other; j++)
+                for (j = 0; j < g->rule_number.count && g->rule_number.data[j] != other; j++)
                     ;
-                g->source.at = j < g->number.count ? g->names.data[3 * j] : 0;
+                g->source.at = j < g->rule_number.count ? g->names.data[3 * j] : 0;
                 specdec__source_fail(b, &g->source, "left recursion: this rule may begin with itself");
             }
         }
@@ -29860,26 +29884,26 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
         specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "the text is too long");
         return;
     }
-    specdec__gbnf_space(&g.source, 1);
+    specdec__gbnf_skip_space(&g.source, 1);
     while (!b->failed && g.source.at < size)
-        specdec__gbnf_rule(b, &g);
+        specdec__gbnf_read_rule(b, &g);
     for (i = 0; i < g.names.count && !b->failed; i += 3)
         if (!g.names.data[i + 2]) {
             g.source.at = g.names.data[i];
             specdec__source_fail(b, &g.source, "this rule is not defined");
         }
-    for (root = 0; root < g.number.count && !b->failed; root++)
+    for (root = 0; root < g.rule_number.count && !b->failed; root++)
         if (g.names.data[3 * root + 1] == 4 && memcmp(text + g.names.data[3 * root], "root", 4) == 0)
             break;
-    if (!b->failed && root == g.number.count)
+    if (!b->failed && root == g.rule_number.count)
         specdec__source_fail(b, &g.source, "there is no rule root");
     if (b->failed)
         return;
     specdec__build_nullable(b, &g.trees);
-    specdec__gbnf_recursion(b, &g);
+    specdec__gbnf_refuse_left_recursion(b, &g);
     specdec__build_rules(b, &g.trees);
     if (!b->failed)
-        specdec__build_finish(b, g.number.data[root], 0);
+        specdec__build_finish(b, g.rule_number.data[root], 0);
 }
 
 SPECDEC__FOR_SPEED
@@ -29941,33 +29965,33 @@ static const struct specdec__format {
     {"relative-json-pointer", NULL}};
 
 /* Builds the DFA of a tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
-static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tree)
+static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_t tree)
 {
     uint32_t start;
 
     b->nfa.count = 0;
-    b->strings = !b->raw;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, tree, start);
-    b->strings = 0;
+    b->json_strings = !b->raw_strings;
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, tree, start);
+    b->json_strings = 0;
     return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
 }
 
 /* The least and most characters of texts that a tree matches; *most UINT32_MAX: no limit. */
-static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
+static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
 {
     const uint32_t *node = b->tree.data + tree;
-    const uint32_t kind = node[SPECDEC__TREE_KIND], a = node[SPECDEC__TREE_A], more = node[SPECDEC__TREE_B];
-    uint32_t child = node[SPECDEC__TREE_CHILD], low, high;
+    const uint32_t kind = node[SPECDEC__SYNTAX_KIND], a = node[SPECDEC__SYNTAX_A], more = node[SPECDEC__SYNTAX_B];
+    uint32_t child = node[SPECDEC__SYNTAX_CHILD], low, high;
     uint64_t sum = 0, top = 0;
     int first = 1;
 
-    *least = *most = kind == SPECDEC__TREE_SET;
-    if (kind == SPECDEC__TREE_SET || !child || !specdec__build_works(b, 1))
+    *least = *most = kind == SPECDEC__SYNTAX_SET;
+    if (kind == SPECDEC__SYNTAX_SET || !child || !specdec__build_count_work(b, 1))
         return;
-    for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT], first = 0) {
-        specdec__tree_lengths(b, child, &low, &high);
-        if (kind == SPECDEC__TREE_ANY) {
+    for (; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT], first = 0) {
+        specdec__syntax_text_lengths(b, child, &low, &high);
+        if (kind == SPECDEC__SYNTAX_ANY) {
             sum = first || low < sum ? low : sum;
             top = high > top ? high : top;
         } else {
@@ -29976,7 +30000,7 @@ static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *le
         }
         top = top > UINT32_MAX ? UINT32_MAX : top;
     }
-    if (kind == SPECDEC__TREE_REPEAT) {
+    if (kind == SPECDEC__SYNTAX_REPEAT) {
         sum *= a;
         top = !top ? 0 : top == UINT32_MAX || more == UINT32_MAX ? UINT32_MAX : top * more;
     }
@@ -29985,31 +30009,32 @@ static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *le
 }
 
 /* A tree that matches one text, byte by byte. */
-static uint32_t specdec__tree_text(specdec__build *b, const unsigned char *text, size_t size)
+static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char *text, size_t size)
 {
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     size_t at = 0;
 
     while (at < size && !b->failed) {
         const specdec__text_character c = specdec__text_character_at(text, size, at);
 
-        specdec__tree_prepend(b, all, specdec__tree_character(b, c.code, c.code));
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_character(b, c.code, c.code));
         at += (size_t)c.size;
     }
     return all;
 }
 
 /* Builds the DFA of strings of least to most characters. Returns 0 when the build failed. */
-static int specdec__strings_length(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
+static int specdec__strings_length_dfa(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
 {
-    const uint32_t one = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t one = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
 
-    return specdec__strings_tree(b, d, specdec__tree_add(b, SPECDEC__TREE_REPEAT, one, least, most));
+    return specdec__strings_tree_dfa(b, d, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, one, least, most));
 }
 
 /* Intersects *d with another DFA, or with its complement (without). *any is 0 while *d is not set: then *d becomes the
    other DFA or its complement. */
-static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other, int without)
+static int specdec__strings_intersect(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other,
+                                      int without)
 {
     specdec__dfa old;
 
@@ -30018,7 +30043,7 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
         *any = 1;
         return 1;
     }
-    if (!*any && !specdec__strings_length(b, d, 0, UINT32_MAX))
+    if (!*any && !specdec__strings_length_dfa(b, d, 0, UINT32_MAX))
         return 0;
     *any = 1;
     old = *d;
@@ -30028,7 +30053,7 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
 
 /* Adds the states that every JSON constraint has: inside a string, a rule of any string, a rule of one character. body:
    receives the DFA between the quotes; place: its states. These strings may have any escape of JSON. */
-static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
+static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
         "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}"
@@ -30042,46 +30067,46 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
     s.text = (const unsigned char *)character;
     s.size = sizeof character - 1;
     tree = specdec__regex_parse(b, &s, &none, 1);
-    rule = specdec__build_rule(b);
-    end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
-    all = specdec__tree_add(b, SPECDEC__TREE_REPEAT, tree, 0, UINT32_MAX);
+    rule = specdec__build_add_rule(b);
+    end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
+    all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, tree, 0, UINT32_MAX);
     b->nfa.count = 0;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, all, start);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, all, start);
     if (b->failed || !specdec__dfa_build(b, body, start))
         return;
     ends[0] = end;
-    specdec__emit(b, body, ends, place);
+    specdec__dfa_write_records(b, body, ends, place);
     /* The first state and the state behind a character differ in their number only: they become one. */
     start = b->failed ? 0 : specdec__dfa_walk(body, 1, (const unsigned char *)"a", 1);
     if (b->failed)
         return;
-    b->body = (*place)[start];
-    (*place)[1] = b->body;
-    b->words[b->body] |= SPECDEC__VERTEX_STRING;
-    b->quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    b->string_body = (*place)[start];
+    (*place)[1] = b->string_body;
+    b->words[b->string_body] |= SPECDEC__RECORD_STRING;
+    b->string_quote = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
     if (b->failed)
         return;
-    b->words[b->quote + 2] = '"' | '"' << 8;
-    b->words[b->quote + 3] = b->body;
-    b->rules.data[rule] = b->quote;
-    b->character = specdec__build_rule(b);
-    specdec__build_expression(b, b->character, tree);
+    b->words[b->string_quote + 2] = '"' | '"' << 8;
+    b->words[b->string_quote + 3] = b->string_body;
+    b->rules.data[rule] = b->string_quote;
+    b->string_character = specdec__build_add_rule(b);
+    specdec__build_rule_from_tree(b, b->string_character, tree);
     for (i = 0; i < 2 && !b->failed; i++)
         b->nullable.data[i] = 0;
 }
 
 /* Builds a string of least to most characters, counted at run time. Returns its first state. */
-static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint32_t most)
+static uint32_t specdec__strings_add_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
-    const uint32_t rule = specdec__build_rule(b);
-    const uint32_t end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
-    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
-    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
-    const uint32_t last = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
-    const uint32_t inside = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_STRINGS |
+    const uint32_t rule = specdec__build_add_rule(b);
+    const uint32_t end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
+    const uint32_t start = specdec__build_add_state(b, SPECDEC__RECORD_REPEAT | SPECDEC__RECORD_STRINGS, 5);
+    const uint32_t after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_REPEAT | SPECDEC__RECORD_STRINGS, 5);
+    const uint32_t last = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
+    const uint32_t inside = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_STRINGS |
                                                      (least ? 0u : 1u) << 16, least ? 4 : 6);
-    const uint32_t quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    const uint32_t quote = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
     uint32_t i, at;
 
     if (b->failed)
@@ -30089,7 +30114,7 @@ static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint
     for (i = 0; i < 2; i++) {
         uint32_t *record = b->words + (i ? after : start);
 
-        record[1] = b->rules.data[b->character];
+        record[1] = b->rules.data[b->string_character];
         record[2] = least;
         record[3] = most;
         record[4] = after;
@@ -30201,7 +30226,7 @@ typedef struct specdec__pattern {
 } specdec__pattern;
 
 /* Appends a text to a regular expression. */
-static void specdec__pattern_add(specdec__pattern *p, const char *text)
+static void specdec__pattern_append(specdec__pattern *p, const char *text)
 {
     const size_t size = strlen(text);
 
@@ -30214,7 +30239,7 @@ static void specdec__pattern_add(specdec__pattern *p, const char *text)
 }
 
 /* Appends the set of characters low to high; an empty set when low is above high. */
-static void specdec__pattern_range(specdec__pattern *p, int low, int high)
+static void specdec__pattern_append_range(specdec__pattern *p, int low, int high)
 {
     char text[6];
 
@@ -30224,92 +30249,97 @@ static void specdec__pattern_range(specdec__pattern *p, int low, int high)
     text[3] = (char)high;
     text[4] = ']';
     text[5] = 0;
-    specdec__pattern_add(p, low > high ? "[]" : text);
+    specdec__pattern_append(p, low > high ? "[]" : text);
 }
 
 /* Appends `count` copies of a text. */
-static void specdec__pattern_copies(specdec__pattern *p, const char *text, int count)
+static void specdec__pattern_append_copies(specdec__pattern *p, const char *text, int count)
 {
     while (count-- > 0)
-        specdec__pattern_add(p, text);
+        specdec__pattern_append(p, text);
 }
 
 /* Appends `count` digits as they are. */
-static void specdec__pattern_digits(specdec__pattern *p, const char *digits, int count)
+static void specdec__pattern_append_digits(specdec__pattern *p, const char *digits, int count)
 {
     int i;
 
     for (i = 0; i < count; i++)
-        specdec__pattern_range(p, digits[i], digits[i]);
+        specdec__pattern_append_range(p, digits[i], digits[i]);
 }
 
 /* Appends the fractions that are at least (at_least) or at most 0.digits; strict: above or below. */
-static void specdec__pattern_fraction(specdec__pattern *p, const char *digits, int count, int at_least, int strict)
+static void specdec__pattern_append_fraction(specdec__pattern *p, const char *digits, int count, int at_least,
+                                             int strict)
 {
     int k;
 
-    specdec__pattern_add(p, "("); /* a point, equal digits, then one that decides */
+    specdec__pattern_append(p, "("); /* a point, equal digits, then one that decides */
     for (k = 0; k < count; k++) {
-        specdec__pattern_add(p, k ? "|\\." : "\\.");
-        specdec__pattern_digits(p, digits, k);
-        specdec__pattern_range(p, at_least ? digits[k] + 1 : '0', at_least ? '9' : digits[k] - 1);
-        specdec__pattern_add(p, "\\d*");
+        specdec__pattern_append(p, k ? "|\\." : "\\.");
+        specdec__pattern_append_digits(p, digits, k);
+        specdec__pattern_append_range(p, at_least ? digits[k] + 1 : '0', at_least ? '9' : digits[k] - 1);
+        specdec__pattern_append(p, "\\d*");
     }
     if (at_least || !strict || count)
-        specdec__pattern_add(p, count ? "|" : "");
+        specdec__pattern_append(p, count ? "|" : "");
     if (at_least) { /* the same digits, then more of them */
-        specdec__pattern_add(p, "\\.");
-        specdec__pattern_digits(p, digits, count);
-        specdec__pattern_add(p, strict ? "\\d*[1-9]\\d*" : count ? "\\d*" : "\\d+|");
+        specdec__pattern_append(p, "\\.");
+        specdec__pattern_append_digits(p, digits, count);
+        specdec__pattern_append(p, strict ? "\\d*[1-9]\\d*" : count ? "\\d*" : "\\d+|");
     } else {
         for (k = 0; k < count; k++) { /* a part of the digits */
             if (k)
-                specdec__pattern_add(p, "\\.");
-            specdec__pattern_digits(p, digits, k);
-            specdec__pattern_add(p, "|");
+                specdec__pattern_append(p, "\\.");
+            specdec__pattern_append_digits(p, digits, k);
+            specdec__pattern_append(p, "|");
         }
         if (strict) {
-            specdec__pattern_add(p, "[]");
+            specdec__pattern_append(p, "[]");
         } else {
-            specdec__pattern_add(p, "\\.");
-            specdec__pattern_digits(p, digits, count);
-            specdec__pattern_add(p, count ? "0*" : "0+|");
+            specdec__pattern_append(p, "\\.");
+            specdec__pattern_append_digits(p, digits, count);
+            specdec__pattern_append(p, count ? "0*" : "0+|");
         }
     }
-    specdec__pattern_add(p, ")");
+    specdec__pattern_append(p, ")");
 }
 
 /* Appends the magnitudes that are at least (at_least) or at most |d|; strict: above or below. */
-static void specdec__pattern_magnitude(specdec__pattern *p, const specdec__decimal *d, int at_least, int strict)
+static void specdec__pattern_append_magnitude(specdec__pattern *p, const specdec__decimal *d, int at_least, int strict)
 {
     const char *whole = d->whole ? d->digits : "0";
     const int count = d->whole ? d->whole : 1;
     int k;
 
-    specdec__pattern_add(p, "(");
+    specdec__pattern_append(p, "(");
     if (at_least) { /* more digits in front of the point */
-        specdec__pattern_add(p, "[1-9]");
-        specdec__pattern_copies(p, "\\d", count);
-        specdec__pattern_add(p, "\\d*(\\.\\d+)?|");
+        specdec__pattern_append(p, "[1-9]");
+        specdec__pattern_append_copies(p, "\\d", count);
+        specdec__pattern_append(p, "\\d*(\\.\\d+)?|");
     }
     for (k = 1; !at_least && k < count; k++) { /* fewer digits in front of the point; a single one may be 0 */
-        specdec__pattern_add(p, k > 1 ? "[1-9]" : "\\d");
-        specdec__pattern_copies(p, "\\d", k - 1);
-        specdec__pattern_add(p, "(\\.\\d+)?|");
+        specdec__pattern_append(p, k > 1 ? "[1-9]" : "\\d");
+        specdec__pattern_append_copies(p, "\\d", k - 1);
+        specdec__pattern_append(p, "(\\.\\d+)?|");
     }
     for (k = 0; k < count; k++) { /* as many digits in front of the point: equal ones, then one that decides */
-        specdec__pattern_digits(p, whole, k);
-        specdec__pattern_range(p, at_least ? whole[k] + 1 : k || count == 1 ? '0' : '1', at_least ? '9' : whole[k] - 1);
-        specdec__pattern_copies(p, "\\d", count - k - 1);
-        specdec__pattern_add(p, "(\\.\\d+)?|");
+        specdec__pattern_append_digits(p, whole, k);
+        specdec__pattern_append_range(p,
+                                      at_least          ? whole[k] + 1
+                                      : k || count == 1 ? '0'
+                                                        : '1',
+                                      at_least ? '9' : whole[k] - 1);
+        specdec__pattern_append_copies(p, "\\d", count - k - 1);
+        specdec__pattern_append(p, "(\\.\\d+)?|");
     }
-    specdec__pattern_digits(p, whole, count);
-    specdec__pattern_fraction(p, d->digits + d->whole, d->fraction, at_least, strict);
-    specdec__pattern_add(p, ")");
+    specdec__pattern_append_digits(p, whole, count);
+    specdec__pattern_append_fraction(p, d->digits + d->whole, d->fraction, at_least, strict);
+    specdec__pattern_append(p, ")");
 }
 
 /* Builds the DFA of a regular expression over bytes. Returns 0 when the build failed. */
-static int specdec__numbers_parse(specdec__build *b, specdec__dfa *d, const char *text, size_t size)
+static int specdec__numbers_regex_dfa(specdec__build *b, specdec__dfa *d, const char *text, size_t size)
 {
     specdec__source s;
     specdec__vector none;
@@ -30321,16 +30351,16 @@ static int specdec__numbers_parse(specdec__build *b, specdec__dfa *d, const char
     s.size = size;
     tree = specdec__regex_parse(b, &s, &none, 1);
     b->nfa.count = 0;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, tree, start);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, tree, start);
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
 /* Builds the DFA of numbers, without exponent, that are at least (at_least) or at most d; strict: above or below. */
-static SPECDEC__NOINLINE int specdec__numbers_limit(specdec__build *b, specdec__dfa *out, const specdec__decimal *d,
-                                                    int at_least, int strict)
+static SPECDEC__NOINLINE int specdec__numbers_limit_dfa(specdec__build *b, specdec__dfa *out, const specdec__decimal *d,
+                                                        int at_least, int strict)
 {
-    specdec__pattern *p = (specdec__pattern *)(void *)specdec__build_scratch(b, sizeof *p / 4 + 1);
+    specdec__pattern *p = (specdec__pattern *)(void *)specdec__build_reserve_scratch(b, sizeof *p / 4 + 1);
     const int zero = !d->whole && !d->fraction;
 
     if (!p)
@@ -30338,18 +30368,18 @@ static SPECDEC__NOINLINE int specdec__numbers_limit(specdec__build *b, specdec__
     p->size = 0;
     if (at_least) {
         if (d->negative)
-            specdec__pattern_add(p, "(0|[1-9]\\d*)(\\.\\d+)?|-");
-        specdec__pattern_magnitude(p, d, !d->negative, strict);
+            specdec__pattern_append(p, "(0|[1-9]\\d*)(\\.\\d+)?|-");
+        specdec__pattern_append_magnitude(p, d, !d->negative, strict);
     } else if (d->negative) {
-        specdec__pattern_add(p, "-");
-        specdec__pattern_magnitude(p, d, 1, strict);
+        specdec__pattern_append(p, "-");
+        specdec__pattern_append_magnitude(p, d, 1, strict);
     } else {
-        specdec__pattern_add(p, zero ? "-(0\\.\\d*[1-9]\\d*|[1-9]\\d*(\\.\\d+)?)|" : "-(0|[1-9]\\d*)(\\.\\d+)?|");
-        specdec__pattern_magnitude(p, d, 0, strict);
+        specdec__pattern_append(p, zero ? "-(0\\.\\d*[1-9]\\d*|[1-9]\\d*(\\.\\d+)?)|" : "-(0|[1-9]\\d*)(\\.\\d+)?|");
+        specdec__pattern_append_magnitude(p, d, 0, strict);
     }
     if (p->size == sizeof p->text)
         return specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too many digits");
-    return specdec__numbers_parse(b, out, p->text, p->size);
+    return specdec__numbers_regex_dfa(b, out, p->text, p->size);
 }
 
 #define SPECDEC__MULTIPLE_MOST 2000 /* most unit * (places + 1) of multipleOf: its DFA has as many states */
@@ -30357,7 +30387,7 @@ static SPECDEC__NOINLINE int specdec__numbers_limit(specdec__build *b, specdec__
 /* Builds the DFA of multiples of unit * 10^-places, without exponent. States: 1 start; 2 behind the sign; 3 behind a
    whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to `places` digits behind the
    point, the remainder of all digits; last: zeros behind `places` digits of a multiple. */
-static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
+static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
 {
     const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
     unsigned char border[257];
@@ -30368,15 +30398,15 @@ static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_
     for (i = '0'; i <= '9'; i++)
         border[i] = 1;
     specdec__dfa_begin(b, d);
-    specdec__dfa_classes(d, border);
+    specdec__dfa_set_classes(d, border);
     d->states = states;
     d->label.count = 0;
-    if (specdec__vector_add(b, &d->label, states) == UINT32_MAX ||
-        specdec__vector_add(b, &d->next, states * d->classes) == UINT32_MAX)
+    if (specdec__vector_extend(b, &d->label, states) == UINT32_MAX ||
+        specdec__vector_extend(b, &d->next, states * d->classes) == UINT32_MAX)
         return 0;
     memset(d->label.data, 0, (size_t)states * 4);
     memset(d->next.data, 0, (size_t)states * d->classes * 4);
-#define SPECDEC__NEXT(state, byte) d->next.data[(size_t)(state) * d->classes + d->of[(int)(byte)]]
+#define SPECDEC__NEXT(state, byte) d->next.data[(size_t)(state) * d->classes + d->class_of[(int)(byte)]]
     SPECDEC__NEXT(1, '-') = 2;
     for (digit = 0; digit < 10; digit++)
         SPECDEC__NEXT(1, '0' + digit) = SPECDEC__NEXT(2, '0' + digit) = digit ? 4 + digit % unit : 3;
@@ -30435,17 +30465,18 @@ SPECDEC__FOR_SIZE
 enum {
     SPECDEC__KEY_NOTE, SPECDEC__KEY_TYPE, SPECDEC__KEY_ENUM, SPECDEC__KEY_CONST, SPECDEC__KEY_MINIMUM,
     SPECDEC__KEY_MAXIMUM, SPECDEC__KEY_ABOVE, SPECDEC__KEY_BELOW, SPECDEC__KEY_MULTIPLE, SPECDEC__KEY_MIN_LENGTH,
-    SPECDEC__KEY_MAX_LENGTH, SPECDEC__KEY_PATTERN, SPECDEC__KEY_FORMAT, SPECDEC__KEY_ITEMS, SPECDEC__KEY_BESIDE,
-    SPECDEC__KEY_MIN_ITEMS, SPECDEC__KEY_MAX_ITEMS, SPECDEC__KEY_UNIQUE, SPECDEC__KEY_PROPERTIES,
+    SPECDEC__KEY_MAX_LENGTH, SPECDEC__KEY_PATTERN, SPECDEC__KEY_FORMAT, SPECDEC__KEY_ITEMS,
+    SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__KEY_MIN_ITEMS, SPECDEC__KEY_MAX_ITEMS, SPECDEC__KEY_UNIQUE,
+    SPECDEC__KEY_PROPERTIES,
     SPECDEC__KEY_MEMBERS, /* patternProperties and additionalProperties, handled together with properties */
     SPECDEC__KEY_REQUIRED, SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__KEY_NAMES,
     SPECDEC__KEY_REF, SPECDEC__KEY_ALL, SPECDEC__KEY_ANY, SPECDEC__KEY_ONE, SPECDEC__KEY_NOT, SPECDEC__KEY_IF,
     SPECDEC__KEY_BRANCH, /* then and else, handled together with if */
     SPECDEC__KEY_DEPENDENT, SPECDEC__KEY_NEVER,
     /* kinds of facts without a keyword of their own */
-    SPECDEC__FACT_ABSENT,   /* an object has no member whose name is at this node */
-    SPECDEC__FACT_MEMBER,   /* the member whose name is at this node obeys a term */
-    SPECDEC__FACT_PRESENT   /* an object has a member whose name is at this node */
+    SPECDEC__FACT_ABSENT, /* an object has no member whose name is at this node */
+    SPECDEC__FACT_MEMBER, /* the member whose name is at this node obeys a term */
+    SPECDEC__FACT_PRESENT /* an object has a member whose name is at this node */
 };
 
 /* Keywords, with the types of values that they restrict. Schemas with a keyword of kind NEVER are refused. */
@@ -30463,7 +30494,7 @@ static const struct specdec__keyword {
     {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__TYPE_STRING},
     {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__TYPE_STRING}, {"format", SPECDEC__KEY_FORMAT, SPECDEC__TYPE_STRING},
     {"items", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY}, {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"additionalItems", SPECDEC__KEY_BESIDE, SPECDEC__TYPE_ARRAY},
+    {"additionalItems", SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__TYPE_ARRAY},
     {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY},
     {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
     {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__TYPE_ARRAY},
@@ -30504,7 +30535,7 @@ enum {
 };
 
 /* Most branches within each other; most shapes of a conjunction; most patternProperties of an object. */
-enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
+enum { SPECDEC__BRANCH_DEPTH_MOST = 48, SPECDEC__SHAPES_MOST = 512, SPECDEC__PATTERNS_MOST = 12 };
 
 /* A keyword of a schema: its kind, the node of its value, the schema that has it (owner), more: 1 if it is negated. For
    FACT_MEMBER and branches, `more` is a term. */
@@ -30516,41 +30547,42 @@ typedef struct specdec__fact {
 typedef struct specdec__schema {
     specdec__build *b;
     specdec__json j;
-    int old;                 /* JSON Schema up to draft 7: keywords beside $ref are ignored */
+    int legacy_refs; /* JSON Schema up to draft 7: keywords beside $ref are ignored */
     int free_space;
-    uint32_t bad_node;       /* JSON node of the error */
-    const char *bad_key;
-    specdec__vector terms;   /* terms of all conjunctions, one after the other */
-    specdec__vector conjunctions; /* (SPECDEC__CONJUNCTION_WORDS) */
-    specdec__vector facts, branches; /* (4) of the current shape, as specdec__fact */
-    specdec__vector pending, seen;   /* terms of the current shape: to be taken apart; taken apart */
-    uint32_t types, branch_at, depth, shapes, keywords_seen;
+    uint32_t error_node;                         /* JSON node of the error */
+    const char *error_key;                       /* its keyword */
+    specdec__vector terms;                       /* terms of all conjunctions, one after the other */
+    specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
+    specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
+    specdec__vector pending_terms, opened_terms; /* terms of the current shape: to be taken apart; taken apart */
+    uint32_t types, branch_index, depth, shapes, keywords_seen;
     /* the rule that is being built: */
-    uint32_t simple;         /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
-    specdec__vector literals; /* nodes of listed values (enum, const) */
-    specdec__vector ways;     /* first states of its alternatives */
+    uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
+    specdec__vector literals;     /* nodes of listed values (enum, const) */
+    specdec__vector alternatives; /* first state of each */
     uint32_t number_rule, integer_rule;
-    specdec__dfa body;       /* DFA of any JSON string, */
-    uint32_t *body_place;    /* and its states */
-    uint32_t space;          /* tree of the white space between tokens of JSON */
-    uint32_t end;            /* a state in which a rule can only end */
-    specdec__vector roots;   /* nodes of schemas that are documents of their own: references in them begin there */
-    specdec__vector values;  /* (2 * rules) states in front of a value of each rule: behind the colon, in front of the
-                                colon */
+    specdec__dfa string_dfa;      /* any JSON string, between its quotes */
+    uint32_t *string_states;      /* the states of string_dfa */
+    uint32_t space_tree;          /* white space between tokens of JSON */
+    uint32_t end_state;           /* a state in which a rule can only end */
+    specdec__vector documents;    /* nodes of schemas that are documents of their own: references in them begin there */
+    specdec__vector value_states; /* (2 * rules) states in front of a value of each rule: behind the colon, in front of
+                                     it */
     /* tool calls in forms other than JSON: */
-    const specdec__calls *calls; /* the form of calls */
-    uint32_t style, within, tool; /* style of the current conjunction; of those it refers to; its tool */
-    uint32_t text_rule;      /* rule of any raw string with its marks; 0: not built yet */
-    int doubtful, empty;     /* a string could be read as another value; no arguments are allowed */
-    specdec__vector kinds;   /* (SPECDEC__KIND_WORDS + 1) kinds of arguments, each with the rule of its strings */
+    const specdec__calls *calls;       /* the form of calls */
+    uint32_t style, child_style, tool; /* style of the current conjunction; style of those it refers to; its tool */
+    uint32_t raw_string_rule;          /* rule of any raw string with its marks; 0: not built yet */
+    int ambiguous, may_be_empty;       /* a string could be read as another value; no arguments are allowed */
+    specdec__vector argument_kinds;    /* (SPECDEC__KIND_WORDS + 1) kinds of arguments, each with the rule of its
+                                          strings */
 } specdec__schema;
 
 /* Refuses a schema because of a keyword. Returns 0. */
 static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
     if (!s->b->failed) {
-        s->bad_node = owner;
-        s->bad_key = key;
+        s->error_node = owner;
+        s->error_key = key;
     }
     return specdec__build_fail(s->b, code, why);
 }
@@ -30569,7 +30601,7 @@ static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, c
 
 /* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
    last. */
-static uint32_t specdec__schema_each(const specdec__schema *s, uint32_t parent, uint32_t *at)
+static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t parent, uint32_t *at)
 {
     const specdec__json_node *node = specdec__schema_node(s, parent);
 
@@ -30586,7 +30618,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     const specdec__json_node *x = specdec__schema_node(s, a), *y = specdec__schema_node(s, c);
     uint32_t i, p = a + 1, q = c + 1;
 
-    if (x->kind != y->kind || !specdec__build_works(s->b, 1))
+    if (x->kind != y->kind || !specdec__build_count_work(s->b, 1))
         return 0;
     if (x->kind == SPECDEC__JSON_NUMBER) {
         specdec__decimal one, two;
@@ -30602,7 +30634,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 
         if (!x->escaped)
             return specdec__json_says(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
-        text = (char *)specdec__build_scratch(s->b, (x->to - x->from) / 4 + 1);
+        text = (char *)specdec__build_reserve_scratch(s->b, (x->to - x->from) / 4 + 1);
         if (!text)
             return 0;
         size = specdec__json_string(&s->j, a, text, x->to - x->from);
@@ -30621,7 +30653,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
             continue;
         }
         for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_node(s, q + 1)->next)
-            if (!specdec__build_works(s->b, 1))
+            if (!specdec__build_count_work(s->b, 1))
                 return 0;
         if (q >= y->next || !specdec__json_equal(s, p + 1, q + 1))
             return 0;
@@ -30631,20 +30663,20 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 }
 
 /* The value of an object's member whose name equals the string at node `name`; 0: there is no such member. */
-static uint32_t specdec__schema_named(specdec__schema *s, uint32_t object, uint32_t name)
+static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
 
     if (!object || specdec__schema_node(s, object)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    while (specdec__schema_each(s, object, &at) && specdec__build_works(s->b, 1))
+    while (specdec__schema_next_child(s, object, &at) && specdec__build_count_work(s->b, 1))
         if (at == name || specdec__json_equal(s, at, name))
             found = at + 1;
     return found;
 }
 
 /* The count in a fact, such as maxItems, at most UINT32_MAX - 1. A fact without a count that is not negative fails. */
-static uint32_t specdec__schema_count(specdec__schema *s, const specdec__fact *fact)
+static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fact *fact)
 {
     int64_t value;
 
@@ -30669,16 +30701,16 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 }
 
 /* The SPECDEC__TYPE_... bits of a type's name or of a list of such names. */
-static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
+static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
     static const unsigned char types[] = {1, 6, 8, 24, 32, 64, 128, 255};
     uint32_t i, at = 0, all = 0;
 
     if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
-        while (specdec__schema_each(s, node, &at) && !s->b->failed)
+        while (specdec__schema_next_child(s, node, &at) && !s->b->failed)
             all |= specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING
-                       ? specdec__schema_types(s, at)
+                       ? specdec__schema_read_types(s, at)
                        : (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT,
                                                         "a type that is not known");
         return all;
@@ -30692,8 +30724,8 @@ static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
 /* ---- References. */
 
 /* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. *found: 0 when it leads nowhere. */
-static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
-                                        int *found)
+static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
+                                               int *found)
 {
     char name[512];
 
@@ -30707,8 +30739,8 @@ static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const
         for (at++, size--; size && *at != '/'; at++, size--) {
             int c = *at;
 
-            if (c == '%' && size > 2 && specdec__hex_digit(at[1]) >= 0 && specdec__hex_digit(at[2]) >= 0) {
-                c = specdec__hex_digit(at[1]) * 16 + specdec__hex_digit(at[2]);
+            if (c == '%' && size > 2 && specdec__hex_digit_value(at[1]) >= 0 && specdec__hex_digit_value(at[2]) >= 0) {
+                c = specdec__hex_digit_value(at[1]) * 16 + specdec__hex_digit_value(at[2]);
                 at += 2;
                 size -= 2;
             }
@@ -30724,7 +30756,7 @@ static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const
         if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT) {
             uint32_t place = 0;
 
-            while (specdec__schema_each(s, node, &place))
+            while (specdec__schema_next_child(s, node, &place))
                 if (specdec__json_says(&s->j, place, name, count))
                     item = place + 1;
         } else if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
@@ -30736,7 +30768,7 @@ static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const
                 for (item = node + 1; number; number--)
                     item = specdec__schema_node(s, item)->next;
         }
-        if (!item || !specdec__build_works(s->b, 8))
+        if (!item || !specdec__build_count_work(s->b, 8))
             return (uint32_t)(*found = 0);
         node = item;
     }
@@ -30744,7 +30776,7 @@ static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const
 }
 
 /* The node of a schema's $id (or id); 0: it has none. */
-static uint32_t specdec__schema_id(const specdec__schema *s, uint32_t node)
+static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
 {
     uint32_t id = specdec__schema_get(s, node, "$id");
 
@@ -30754,14 +30786,14 @@ static uint32_t specdec__schema_id(const specdec__schema *s, uint32_t node)
 }
 
 /* The schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
-static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
+static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
 {
     uint32_t node, best = UINT32_MAX;
     size_t from = size;
 
     while (!anchor && from && text[from - 1] != '/')
         from--;
-    for (node = 0; node < s->j.count && specdec__build_works(s->b, 1); node++) {
+    for (node = 0; node < s->j.count && specdec__build_count_work(s->b, 1); node++) {
         uint32_t id, name;
         specdec__bytes raw;
 
@@ -30770,7 +30802,7 @@ static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *t
         name = anchor ? specdec__schema_get(s, node, "$anchor") : 0;
         if (name && specdec__json_says(&s->j, name, (const char *)text, size))
             return node;
-        id = specdec__schema_id(s, node);
+        id = specdec__schema_get_id(s, node);
         if (!id)
             continue;
         raw = specdec__json_raw(&s->j, id);
@@ -30798,22 +30830,22 @@ static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
 {
     uint32_t i;
 
-    for (i = 0; i < s->roots.count; i++)
-        if (s->roots.data[i] == node)
+    for (i = 0; i < s->documents.count; i++)
+        if (s->documents.data[i] == node)
             return 1;
     return 0;
 }
 
 /* The innermost schema around a node that has an $id or is a document of its own, where fragments begin; 0: the whole
    text. */
-static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
+static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
 
-    for (at = 0; at < node && specdec__build_works(s->b, 1); at++)
+    for (at = 0; at < node && specdec__build_count_work(s->b, 1); at++)
         if (specdec__schema_node(s, at)->next > node && specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT &&
             at != 0) {
-            const uint32_t id = specdec__schema_id(s, at);
+            const uint32_t id = specdec__schema_get_id(s, at);
 
             if ((id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
                 base = at;
@@ -30825,7 +30857,7 @@ static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
 }
 
 /* The schema that a $ref names. */
-static uint32_t specdec__schema_target(specdec__schema *s, uint32_t owner, uint32_t ref)
+static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
     const specdec__bytes raw = specdec__json_raw(&s->j, ref);
     const unsigned char *text = raw.data + 1;
@@ -30837,18 +30869,18 @@ static uint32_t specdec__schema_target(specdec__schema *s, uint32_t owner, uint3
         return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_FORMAT, "it is no string");
     while (hash < size && text[hash] != '#')
         hash++;
-    node = hash ? specdec__schema_by_id(s, text, hash, 0) : specdec__schema_resource(s, owner);
+    node = hash ? specdec__schema_find_id(s, text, hash, 0) : specdec__schema_find_resource(s, owner);
     if (node != UINT32_MAX && hash < size) {
         const unsigned char *fragment = text + hash + 1;
         const size_t rest = size - hash - 1;
         const uint32_t base = node;
 
         if (!rest || *fragment == '/') {
-            node = specdec__schema_pointer(s, base, fragment, rest, &found);
+            node = specdec__schema_follow_pointer(s, base, fragment, rest, &found);
             if (!found && base)
-                node = specdec__schema_pointer(s, 0, fragment, rest, &found);
+                node = specdec__schema_follow_pointer(s, 0, fragment, rest, &found);
         } else {
-            node = specdec__schema_by_id(s, fragment, rest, 1);
+            node = specdec__schema_find_id(s, fragment, rest, 1);
         }
     }
     if (node == UINT32_MAX || !found)
@@ -30860,10 +30892,10 @@ static uint32_t specdec__schema_target(specdec__schema *s, uint32_t owner, uint3
 /* ---- Facts, branches and terms of a shape. */
 
 /* Appends a fact or branch to a vector. */
-static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node, uint32_t owner,
-                                 uint32_t more)
+static void specdec__schema_push_fact(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node,
+                                      uint32_t owner, uint32_t more)
 {
-    const uint32_t at = specdec__vector_add(s->b, v, 4);
+    const uint32_t at = specdec__vector_extend(s->b, v, 4);
 
     if (at == UINT32_MAX)
         return;
@@ -30876,11 +30908,11 @@ static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_
 /* Adds a fact to the current shape. */
 static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
 {
-    specdec__schema_push(s, &s->facts, kind, node, owner, more);
+    specdec__schema_push_fact(s, &s->facts, kind, node, owner, more);
 }
 
 /* Fact or branch i of a vector. */
-static specdec__fact specdec__schema_at(const specdec__vector *v, uint32_t i)
+static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t i)
 {
     specdec__fact fact;
 
@@ -30892,13 +30924,13 @@ static specdec__fact specdec__schema_at(const specdec__vector *v, uint32_t i)
 }
 
 /* Adds a schema, or its negation, to the terms that are to be taken apart. */
-static void specdec__schema_term(specdec__schema *s, uint32_t node, uint32_t negated)
+static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
-    specdec__vector_push(s->b, &s->pending, node << 1 | negated);
+    specdec__vector_push(s->b, &s->pending_terms, node << 1 | negated);
 }
 
 /* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
-static const struct specdec__keyword *specdec__schema_keyword(const specdec__schema *s, uint32_t name)
+static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
     const specdec__bytes raw = specdec__json_raw(&s->j, name);
     size_t i;
@@ -30922,8 +30954,8 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
         return 1;
     if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    while (specdec__schema_each(s, node, &at)) {
-        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+    while (specdec__schema_next_child(s, node, &at)) {
+        const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key && key->kind != SPECDEC__KEY_NOTE)
             return 0;
@@ -30932,7 +30964,8 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
 }
 
 /* Takes apart a keyword of a schema that must hold: into a fact, a branch, a term, or types. */
-static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t name, const struct specdec__keyword *key)
+static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
+                                         const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
     const uint32_t value = specdec__schema_node(s, node)->kind;
@@ -30940,29 +30973,29 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
 
     switch (key->kind) {
     case SPECDEC__KEY_NOTE: case SPECDEC__KEY_BRANCH: break;
-    case SPECDEC__KEY_TYPE: s->types &= specdec__schema_types(s, node); break;
-    case SPECDEC__KEY_REF: specdec__schema_term(s, specdec__schema_target(s, owner, node), 0); break;
-    case SPECDEC__KEY_NOT: specdec__schema_term(s, node, 1); break;
+    case SPECDEC__KEY_TYPE: s->types &= specdec__schema_read_types(s, node); break;
+    case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 0); break;
+    case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 1); break;
     case SPECDEC__KEY_ALL:
         if (value != SPECDEC__JSON_ARRAY)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
-        while (!s->b->failed && specdec__schema_each(s, node, &at))
-            specdec__schema_term(s, at, 0);
+        while (!s->b->failed && specdec__schema_next_child(s, node, &at))
+            specdec__schema_add_term(s, at, 0);
         break;
     case SPECDEC__KEY_ANY: case SPECDEC__KEY_ONE:
         if (value != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, node)->count)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array of schemas");
-        specdec__schema_push(s, &s->branches, key->kind, node, owner, 0);
+        specdec__schema_push_fact(s, &s->branches, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_IF:
         if (specdec__schema_get(s, owner, "then") || specdec__schema_get(s, owner, "else"))
-            specdec__schema_push(s, &s->branches, key->kind, node, owner, 0);
+            specdec__schema_push_fact(s, &s->branches, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_DEPENDENT:
         if (value != SPECDEC__JSON_OBJECT)
             specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
-        while (!s->b->failed && specdec__schema_each(s, node, &at))
-            specdec__schema_push(s, &s->branches, key->kind, at, owner, 0);
+        while (!s->b->failed && specdec__schema_next_child(s, node, &at))
+            specdec__schema_push_fact(s, &s->branches, key->kind, at, owner, 0);
         break;
     case SPECDEC__KEY_ENUM:
         if (value != SPECDEC__JSON_ARRAY)
@@ -30976,7 +31009,7 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
             specdec__schema_add_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
         s->keywords_seen |= 1;
         break;
-    case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_BESIDE:
+    case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_ADDITIONAL_ITEMS:
         if (!(s->keywords_seen & 2))
             specdec__schema_add_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
         s->keywords_seen |= 2;
@@ -30986,15 +31019,15 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
 }
 
 /* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
-static void specdec__schema_open(specdec__schema *s, uint32_t term)
+static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_node(s, node)->kind;
     uint32_t at = 0, i, ref;
 
-    for (i = 0; i < s->seen.count; i++)
-        if (s->seen.data[i] == term)
+    for (i = 0; i < s->opened_terms.count; i++)
+        if (s->opened_terms.data[i] == term)
             return;
-    specdec__vector_push(s->b, &s->seen, term);
+    specdec__vector_push(s->b, &s->opened_terms, term);
     if (kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE) {
         if ((kind == SPECDEC__JSON_FALSE) != (negated != 0))
             s->types = 0;
@@ -31005,20 +31038,20 @@ static void specdec__schema_open(specdec__schema *s, uint32_t term)
         return;
     }
     if (negated) {
-        specdec__schema_push(s, &s->branches, SPECDEC__KEY_NOT, node, node, 0);
+        specdec__schema_push_fact(s, &s->branches, SPECDEC__KEY_NOT, node, node, 0);
         return;
     }
-    ref = s->old ? specdec__schema_get(s, node, "$ref") : 0;
+    ref = s->legacy_refs ? specdec__schema_get(s, node, "$ref") : 0;
     if (ref) {
-        specdec__schema_term(s, specdec__schema_target(s, node, ref), 0);
+        specdec__schema_add_term(s, specdec__schema_find_ref(s, node, ref), 0);
         return;
     }
     s->keywords_seen = 0;
-    while (!s->b->failed && specdec__schema_each(s, node, &at) && specdec__build_works(s->b, 4)) {
-        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+    while (!s->b->failed && specdec__schema_next_child(s, node, &at) && specdec__build_count_work(s->b, 4)) {
+        const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
-            specdec__schema_take(s, node, at, key);
+            specdec__schema_take_keyword(s, node, at, key);
     }
 }
 
@@ -31026,34 +31059,34 @@ static void specdec__schema_open(specdec__schema *s, uint32_t term)
    returns 1; it returns 0 when there are fewer options. An option that no value can meet sets s->types = 0. */
 
 /* Option i: schema i of an array, as it stands or negated (anyOf; not allOf). */
-static int specdec__option_of_array(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
+static int specdec__option_any_of(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
 {
     uint32_t at = 0;
 
     do {
-        if (!specdec__schema_each(s, array, &at))
+        if (!specdec__schema_next_child(s, array, &at))
             return 0;
     } while (i--);
-    specdec__schema_term(s, at, negated);
+    specdec__schema_add_term(s, at, negated);
     return 1;
 }
 
-static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
+static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
 
 /* Option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with it. */
-static int specdec__option_one(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     uint32_t at = 0, mine = 0, k = 0;
 
-    while (specdec__schema_each(s, branch->node, &at))
+    while (specdec__schema_next_child(s, branch->node, &at))
         if (k++ == i)
             mine = at;
     if (!mine)
         return 0;
-    specdec__schema_term(s, mine, 0);
-    for (at = 0, k = 0; specdec__schema_each(s, branch->node, &at) && !s->b->failed; k++)
-        if (k != i && !specdec__schema_disjoint(s, mine, at, 0))
-            specdec__schema_term(s, at, 1);
+    specdec__schema_add_term(s, mine, 0);
+    for (at = 0, k = 0; specdec__schema_next_child(s, branch->node, &at) && !s->b->failed; k++)
+        if (k != i && !specdec__schema_is_disjoint(s, mine, at, 0))
+            specdec__schema_add_term(s, at, 1);
     return 1;
 }
 
@@ -31065,9 +31098,9 @@ static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, u
 
     if (i > 1)
         return 0;
-    specdec__schema_term(s, branch->node, i);
+    specdec__schema_add_term(s, branch->node, i);
     if (then)
-        specdec__schema_term(s, then, negated);
+        specdec__schema_add_term(s, then, negated);
     else if (negated)
         s->types = 0;
     return 1;
@@ -31084,11 +31117,11 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
         s->types &= SPECDEC__TYPE_OBJECT;
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
-            specdec__schema_term(s, value, 1);
+            specdec__schema_add_term(s, value, 1);
             return !i;
         }
         do {
-            if (!specdec__schema_each(s, value, &at))
+            if (!specdec__schema_next_child(s, value, &at))
                 return 0;
         } while (i--);
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
@@ -31101,33 +31134,33 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     s->types &= SPECDEC__TYPE_OBJECT; /* other types are in option 0 */
     specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
-        while (specdec__schema_each(s, value, &at))
+        while (specdec__schema_next_child(s, value, &at))
             specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
     else if (specdec__schema_node(s, value)->kind == SPECDEC__JSON_STRING)
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
     else
-        specdec__schema_term(s, value, 0);
+        specdec__schema_add_term(s, value, 0);
     return i == 1;
 }
 
 /* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
-static int specdec__option_not_one(specdec__schema *s, uint32_t array, uint32_t i)
+static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_node(s, array)->count;
     uint32_t at = 0, k, l;
 
     if (!i) {
-        while (specdec__schema_each(s, array, &at))
-            specdec__schema_term(s, at, 1);
+        while (specdec__schema_next_child(s, array, &at))
+            specdec__schema_add_term(s, at, 1);
         return 1;
     }
     for (i--, k = 0; k < count && i >= count - 1 - k; k++)
         i -= count - 1 - k;
     if (k >= count)
         return 0;
-    for (l = 0; specdec__schema_each(s, array, &at); l++)
+    for (l = 0; specdec__schema_next_child(s, array, &at); l++)
         if (l == k || l == k + 1 + i)
-            specdec__schema_term(s, at, 0);
+            specdec__schema_add_term(s, at, 0);
     return 1;
 }
 
@@ -31146,18 +31179,18 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
     branch.more = 0;
     s->types &= key->types;
     switch (key->kind) {
-    case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_types(s, node); return !i;
-    case SPECDEC__KEY_REF: specdec__schema_term(s, specdec__schema_target(s, owner, node), 1); return !i;
-    case SPECDEC__KEY_NOT: specdec__schema_term(s, node, 0); return !i;
-    case SPECDEC__KEY_ALL: return specdec__option_of_array(s, node, i, 1);
+    case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_read_types(s, node); return !i;
+    case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 1); return !i;
+    case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 0); return !i;
+    case SPECDEC__KEY_ALL: return specdec__option_any_of(s, node, i, 1);
     case SPECDEC__KEY_ANY:
-        while (specdec__schema_each(s, node, &at))
-            specdec__schema_term(s, at, 1);
+        while (specdec__schema_next_child(s, node, &at))
+            specdec__schema_add_term(s, at, 1);
         return !i;
-    case SPECDEC__KEY_ONE: return specdec__option_not_one(s, node, i);
+    case SPECDEC__KEY_ONE: return specdec__option_not_one_of(s, node, i);
     case SPECDEC__KEY_IF: return specdec__option_if(s, &branch, i, 1);
     case SPECDEC__KEY_DEPENDENT:
-        while (specdec__schema_each(s, node, &at)) { /* the options of its members, one after the other */
+        while (specdec__schema_next_child(s, node, &at)) { /* the options of its members, one after the other */
             const uint32_t value = at + 1;
             const uint32_t options = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY
                                          ? specdec__schema_node(s, value)->count : 1;
@@ -31172,20 +31205,20 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_ARRAY)
             return 0;
         do {
-            if (!specdec__schema_each(s, node, &at))
+            if (!specdec__schema_next_child(s, node, &at))
                 return 0;
         } while (i--);
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
         return 1;
     case SPECDEC__KEY_PROPERTIES:
         do {
-            if (!specdec__schema_each(s, node, &at))
+            if (!specdec__schema_next_child(s, node, &at))
                 return 0;
         } while (i--);
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
         specdec__schema_add_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
         return 1;
-    case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_BESIDE: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
+    case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_ADDITIONAL_ITEMS: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
         if (i)
             return 0;
         if (specdec__schema_is_true(s, node))
@@ -31223,18 +31256,18 @@ static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
 
-    while (specdec__schema_each(s, owner, &at) && specdec__build_works(s->b, 4)) {
-        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
-        const uint32_t facts = s->facts.count, pending = s->pending.count, types = s->types;
+    while (specdec__schema_next_child(s, owner, &at) && specdec__build_count_work(s->b, 4)) {
+        const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
+        const uint32_t facts = s->facts.count, pending = s->pending_terms.count, types = s->types;
         uint32_t option;
 
         if (!key || key->kind == SPECDEC__KEY_NOTE || key->kind == SPECDEC__KEY_BRANCH ||
-            (s->old && key->kind != SPECDEC__KEY_REF && specdec__schema_get(s, owner, "$ref")))
+            (s->legacy_refs && key->kind != SPECDEC__KEY_REF && specdec__schema_get(s, owner, "$ref")))
             continue;
         /* The number of a keyword's options is found by trying: few keywords have more than two. */
         for (option = 0; !s->b->failed; option++) {
             s->facts.count = facts;
-            s->pending.count = pending;
+            s->pending_terms.count = pending;
             s->types = types;
             if (!specdec__option_not_keyword(s, owner, at, key, option))
                 break;
@@ -31242,18 +31275,18 @@ static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
                 return 1;
         }
         s->facts.count = facts;
-        s->pending.count = pending;
+        s->pending_terms.count = pending;
         s->types = types;
     }
     return 0;
 }
 
 /* Applies option i of a branch. Returns 0 when the branch has fewer options. */
-static int specdec__schema_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     switch (branch->kind) {
-    case SPECDEC__KEY_ANY: return specdec__option_of_array(s, branch->node, i, 0);
-    case SPECDEC__KEY_ONE: return specdec__option_one(s, branch, i);
+    case SPECDEC__KEY_ANY: return specdec__option_any_of(s, branch->node, i, 0);
+    case SPECDEC__KEY_ONE: return specdec__option_one_of(s, branch, i);
     case SPECDEC__KEY_IF: return specdec__option_if(s, branch, i, 0);
     case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__option_dependent(s, branch, i, 0) || i == 1);
     default: return specdec__option_not(s, branch->node, i);
@@ -31263,21 +31296,21 @@ static int specdec__schema_option(specdec__schema *s, const specdec__fact *branc
 /* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
 /* The SPECDEC__TYPE_... bits that a schema allows at most. */
-static uint32_t specdec__schema_type_mask(specdec__schema *s, uint32_t node, int depth)
+static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
 {
     const uint32_t kind = specdec__schema_node(s, node)->kind;
     uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
 
-    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_works(s->b, 4))
+    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->b, 4))
         return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
     if ((value = specdec__schema_get(s, node, "type")) != 0)
-        types &= specdec__schema_types(s, value);
+        types &= specdec__schema_read_types(s, value);
     if ((value = specdec__schema_get(s, node, "$ref")) != 0 && !s->b->failed)
-        types &= specdec__schema_type_mask(s, specdec__schema_target(s, node, value), depth + 1);
+        types &= specdec__schema_allowed_types(s, specdec__schema_find_ref(s, node, value), depth + 1);
     if ((value = specdec__schema_get(s, node, "const")) != 0)
         types &= specdec__schema_type_of(s, value);
     if ((value = specdec__schema_get(s, node, "enum")) != 0) {
-        while (specdec__schema_each(s, value, &at))
+        while (specdec__schema_next_child(s, value, &at))
             listed |= specdec__schema_type_of(s, at);
         types &= listed;
     }
@@ -31285,7 +31318,7 @@ static uint32_t specdec__schema_type_mask(specdec__schema *s, uint32_t node, int
 }
 
 /* The schema at the end of a chain of $ref, where a schema has no other keyword. */
-static uint32_t specdec__schema_behind(specdec__schema *s, uint32_t node)
+static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 {
     int i;
 
@@ -31295,13 +31328,13 @@ static uint32_t specdec__schema_behind(specdec__schema *s, uint32_t node)
 
         if (!ref)
             break;
-        node = specdec__schema_target(s, node, ref);
+        node = specdec__schema_find_ref(s, node, ref);
     }
     return node;
 }
 
 /* Is a value in a schema's enum or const? Returns 1 also when the schema has neither. */
-static int specdec__schema_lists(specdec__schema *s, uint32_t node, uint32_t value)
+static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32_t value)
 {
     const uint32_t single = specdec__schema_get(s, node, "const"), list = specdec__schema_get(s, node, "enum");
     uint32_t at = 0;
@@ -31310,28 +31343,28 @@ static int specdec__schema_lists(specdec__schema *s, uint32_t node, uint32_t val
         return specdec__json_equal(s, single, value);
     if (!list)
         return 1;
-    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
         if (specdec__json_equal(s, at, value))
             return 1;
     return 0;
 }
 
 /* Does a schema require a member? */
-static int specdec__schema_requires(specdec__schema *s, uint32_t node, uint32_t name)
+static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, uint32_t name)
 {
     const uint32_t list = specdec__schema_get(s, node, "required");
     uint32_t at = 0;
 
     if (!list || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
-    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
         if (specdec__json_equal(s, at, name))
             return 1;
     return 0;
 }
 
 /* Does schema a or c require a member that the other one does not allow? */
-static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
+static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const uint32_t other = specdec__schema_get(s, c, "additionalProperties");
     const uint32_t list = specdec__schema_get(s, a, "required");
@@ -31341,30 +31374,30 @@ static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
     if (!other || specdec__schema_node(s, other)->kind != SPECDEC__JSON_FALSE || !list ||
         specdec__schema_get(s, c, "patternProperties") || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
-    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
-        if (!specdec__schema_named(s, properties, at))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+        if (!specdec__schema_get_equal(s, properties, at))
             return 1;
     return 0;
 }
 
 /* Is it certain that no value obeys both schemas? 0: unknown. */
-static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
+static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
 {
-    const uint32_t types = specdec__schema_type_mask(s, a, 0) & specdec__schema_type_mask(s, c, 0);
+    const uint32_t types = specdec__schema_allowed_types(s, a, 0) & specdec__schema_allowed_types(s, c, 0);
     uint32_t listed, one, two, at = 0;
 
-    if (!types || s->b->failed || !specdec__build_works(s->b, 8))
+    if (!types || s->b->failed || !specdec__build_count_work(s->b, 8))
         return !types;
-    a = specdec__schema_behind(s, a);
-    c = specdec__schema_behind(s, c);
+    a = specdec__schema_follow_refs(s, a);
+    c = specdec__schema_follow_refs(s, c);
     if (s->b->failed || specdec__schema_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
         specdec__schema_node(s, c)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    if ((listed = specdec__schema_get(s, a, "const")) != 0 && !specdec__schema_lists(s, c, listed))
+    if ((listed = specdec__schema_get(s, a, "const")) != 0 && !specdec__schema_lists_value(s, c, listed))
         return 1;
     if ((listed = specdec__schema_get(s, a, "enum")) != 0 && (specdec__schema_get(s, c, "enum") ||
                                                               specdec__schema_get(s, c, "const"))) {
-        while (specdec__schema_each(s, listed, &at) && !specdec__schema_lists(s, c, at))
+        while (specdec__schema_next_child(s, listed, &at) && !specdec__schema_lists_value(s, c, at))
             ;
         if (at >= specdec__schema_node(s, listed)->next)
             return 1;
@@ -31373,15 +31406,15 @@ static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, 
     two = specdec__schema_get(s, c, "properties");
     if (types != SPECDEC__TYPE_OBJECT || depth > 2)
         return 0;
-    if (specdec__schema_lacks(s, a, c) || specdec__schema_lacks(s, c, a))
+    if (specdec__schema_lacks_member(s, a, c) || specdec__schema_lacks_member(s, c, a))
         return 1;
     at = 0;
     while (one && two && specdec__schema_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
-           specdec__schema_each(s, one, &at) && !s->b->failed) {
-        const uint32_t other = specdec__schema_named(s, two, at);
+           specdec__schema_next_child(s, one, &at) && !s->b->failed) {
+        const uint32_t other = specdec__schema_get_equal(s, two, at);
 
-        if (other && (specdec__schema_requires(s, a, at) || specdec__schema_requires(s, c, at)) &&
-            specdec__schema_disjoint(s, at + 1, other, depth + 1))
+        if (other && (specdec__schema_requires_member(s, a, at) || specdec__schema_requires_member(s, c, at)) &&
+            specdec__schema_is_disjoint(s, at + 1, other, depth + 1))
             return 1;
     }
     return 0;
@@ -31401,11 +31434,11 @@ static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
     return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* The rule of a conjunction of terms in the style s->within. A new conjunction is noted and built later. Sorts the
+/* The rule of a conjunction of terms in the style s->child_style. A new conjunction is noted and built later. Sorts the
    terms in place. */
-static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_t count)
+static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
-    const uint32_t tool = s->within == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
+    const uint32_t tool = s->child_style == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
     uint32_t i, j, k, rule, first;
 
     for (i = j = 0; i < count; i++) { /* sorts terms; drops duplicates and schemas that allow every value */
@@ -31422,22 +31455,22 @@ static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_
         j++;
     }
     count = j;
-    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_works(s->b, 1); i++) {
+    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_count_work(s->b, 1); i++) {
         const uint32_t *known = specdec__schema_conjunction(s, i);
 
-        if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->within &&
+        if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->child_style &&
             known[SPECDEC__CONJUNCTION_TOOL] == tool &&
             (!count || memcmp(s->terms.data + known[0], term, (size_t)count * 4) == 0))
             return known[SPECDEC__CONJUNCTION_RULE];
     }
-    rule = specdec__build_rule(s->b);
+    rule = specdec__build_add_rule(s->b);
     first = s->terms.count;
     for (i = 0; i < count; i++)
         specdec__vector_push(s->b, &s->terms, term[i]);
     specdec__vector_push(s->b, &s->conjunctions, first);
     specdec__vector_push(s->b, &s->conjunctions, count);
     specdec__vector_push(s->b, &s->conjunctions, rule);
-    specdec__vector_push(s->b, &s->conjunctions, s->within);
+    specdec__vector_push(s->b, &s->conjunctions, s->child_style);
     specdec__vector_push(s->b, &s->conjunctions, tool);
     return s->b->failed ? 0 : rule;
 }
@@ -31451,16 +31484,16 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Adds an alternative to the rule that is being built: its first state. */
-static void specdec__schema_way(specdec__schema *s, uint32_t state)
+static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 {
     if (state && !s->b->failed)
-        specdec__vector_push(s->b, &s->ways, state);
+        specdec__vector_push(s->b, &s->alternatives, state);
 }
 
 /* A state with one edge: the byte leads to `target`. */
-static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t target)
+static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, uint32_t target)
 {
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
 
     if (state) {
         s->b->words[state + 2] = byte | byte << 8;
@@ -31471,11 +31504,11 @@ static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t
 
 /* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
    by a tail call of rule `target`. */
-static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t target)
+static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | edges << 16, 4 + 2 * spaces);
+    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
     uint32_t i, *record = s->b->words + state;
 
     if (!state)
@@ -31495,32 +31528,32 @@ static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t ta
 }
 
 /* The state in front of a value of a rule; colon: the state in front of the colon before such a value. */
-static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int colon)
+static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
 
-    while (s->values.count < 2 * (rule + 1) && !s->b->failed)
-        specdec__vector_push(s->b, &s->values, 0);
+    while (s->value_states.count < 2 * (rule + 1) && !s->b->failed)
+        specdec__vector_push(s->b, &s->value_states, 0);
     if (s->b->failed)
         return 0;
-    at = s->values.data[2 * rule];
+    at = s->value_states.data[2 * rule];
     if (!at) {
-        at = specdec__schema_spaced(s, -1, rule);
-        s->values.data[2 * rule] = at;
-        s->values.data[2 * rule + 1] = specdec__schema_spaced(s, ':', at);
+        at = specdec__schema_spaced_state(s, -1, rule);
+        s->value_states.data[2 * rule] = at;
+        s->value_states.data[2 * rule + 1] = specdec__schema_spaced_state(s, ':', at);
     }
-    return s->values.data[2 * rule + (colon != 0)];
+    return s->value_states.data[2 * rule + (colon != 0)];
 }
 
 /* ---- Strings. */
 
 /* The text of a JSON string as it is written: with JSON's escapes, or without any in styles with raw strings. */
-static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node, size_t *size)
+static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
     const specdec__bytes raw = specdec__json_raw(&s->j, node);
-    unsigned char *text = (unsigned char *)specdec__build_scratch(s->b, raw.size / 4 + 1);
-    unsigned char *out = (unsigned char *)specdec__build_scratch(s->b, 6 * raw.size / 4 + 1);
+    unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->b, raw.size / 4 + 1);
+    unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->b, 6 * raw.size / 4 + 1);
     size_t count, i, at = 0;
 
     *size = 0;
@@ -31528,12 +31561,12 @@ static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node,
         return NULL;
     count = specdec__json_string(&s->j, node, (char *)text, raw.size);
     for (i = 0; i < count; i++) {
-        const char *known = text[i] && !s->b->raw ? strchr(meant, text[i]) : NULL;
+        const char *known = text[i] && !s->b->raw_strings ? strchr(meant, text[i]) : NULL;
 
         if (known) {
             out[at++] = '\\';
             out[at++] = (unsigned char)names[known - meant];
-        } else if (text[i] < 32 && !s->b->raw) {
+        } else if (text[i] < 32 && !s->b->raw_strings) {
             memcpy(out + at, "\\u00", 4);
             out[at + 4] = (unsigned char)digits[text[i] >> 4];
             out[at + 5] = (unsigned char)digits[text[i] & 15];
@@ -31547,7 +31580,7 @@ static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node,
 }
 
 /* The tree of a pattern or format. 0 without an error: the format's name is an annotation. */
-static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fact *fact, int format)
+static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec__fact *fact, int format)
 {
     specdec__source source;
     specdec__vector none;
@@ -31560,7 +31593,7 @@ static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fa
     if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
         return (uint32_t)specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a string");
     size = specdec__json_raw(&s->j, fact->node).size;
-    text = (unsigned char *)specdec__build_scratch(s->b, size / 4 + 1);
+    text = (unsigned char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
     if (!text)
         return 0;
     source.text = text;
@@ -31579,9 +31612,9 @@ static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fa
         source.size = strlen(specdec__formats[i].expression);
     }
     tree = specdec__regex_parse(s->b, &source, &none, format);
-    if (s->b->failed && !s->bad_key) {
-        s->bad_node = fact->owner;
-        s->bad_key = "pattern";
+    if (s->b->failed && !s->error_key) {
+        s->error_node = fact->owner;
+        s->error_key = "pattern";
         if (s->b->failed == SPECDEC_ERROR_FORMAT)
             s->b->failed = SPECDEC_ERROR_UNSUPPORTED;
     }
@@ -31589,36 +31622,36 @@ static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fa
 }
 
 /* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
-static int specdec__schema_listed(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
+static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
     specdec__build *b = s->b;
-    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t at = 0, start;
 
     if (!list)
         at = node;
-    while (!b->failed && (!list || specdec__schema_each(s, node, &at))) {
+    while (!b->failed && (!list || specdec__schema_next_child(s, node, &at))) {
         size_t size;
         unsigned char *text;
 
         if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING &&
-            (text = specdec__schema_spelled(s, at, &size)) != NULL)
-            specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
+            (text = specdec__schema_spell_string(s, at, &size)) != NULL)
+            specdec__syntax_prepend_child(b, any, specdec__syntax_add_text(b, text, size));
         if (!list)
             break;
     }
-    if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD])
-        specdec__tree_prepend(b, any, specdec__tree_set(b, b->ranges.count));
+    if (!b->failed && !b->tree.data[any + SPECDEC__SYNTAX_CHILD])
+        specdec__syntax_prepend_child(b, any, specdec__syntax_add_set(b, b->ranges.count));
     b->nfa.count = 0;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, any, start);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, any, start);
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
 /* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length: least, most, and the
    least and most that patterns already imply. Returns 0 when no string obeys the fact. */
-static int specdec__schema_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
-                                       uint32_t *length)
+static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
+                                             uint32_t *length)
 {
     specdec__build *b = s->b;
     specdec__dfa one;
@@ -31626,76 +31659,79 @@ static int specdec__schema_string_fact(specdec__schema *s, const specdec__fact *
 
     switch (fact->kind) {
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MAX_LENGTH:
-        count = specdec__schema_count(s, fact);
+        count = specdec__schema_read_count(s, fact);
         if ((fact->kind == SPECDEC__KEY_MIN_LENGTH) != (fact->more != 0))
             length[0] = count + fact->more > length[0] ? count + fact->more : length[0];
         else
             length[1] = count - fact->more < length[1] ? count - fact->more : length[1];
         return 1;
     case SPECDEC__KEY_PATTERN: case SPECDEC__KEY_FORMAT:
-        tree = specdec__schema_expression(s, fact, fact->kind == SPECDEC__KEY_FORMAT);
+        tree = specdec__schema_parse_pattern(s, fact, fact->kind == SPECDEC__KEY_FORMAT);
         if (!tree)
             return !fact->more;
         if (!fact->more) {
-            specdec__tree_lengths(b, tree, &least, &most);
+            specdec__syntax_text_lengths(b, tree, &least, &most);
             length[2] = least > length[2] ? least : length[2];
             length[3] = most < length[3] ? most : length[3];
         }
-        return specdec__strings_tree(b, &one, tree) && specdec__strings_and(b, d, any, &one, (int)fact->more);
+        return specdec__strings_tree_dfa(b, &one, tree) && specdec__strings_intersect(b, d, any, &one, (int)fact->more);
     case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST:
-        return specdec__schema_listed(s, &one, fact->node, fact->kind == SPECDEC__KEY_ENUM) &&
-               specdec__strings_and(b, d, any, &one, (int)fact->more);
+        return specdec__schema_listed_dfa(s, &one, fact->node, fact->kind == SPECDEC__KEY_ENUM) &&
+               specdec__strings_intersect(b, d, any, &one, (int)fact->more);
     default: return 1;
     }
 }
 
 /* Intersects *d with the strings of the collected lengths, unless patterns already imply these lengths. */
-static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any, const uint32_t *length, uint32_t owner)
+static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, int *any, const uint32_t *length,
+                                         uint32_t owner)
 {
     specdec__dfa one;
 
     if (length[2] >= length[0] && length[3] <= length[1])
         return;
-    if (!specdec__strings_length(s->b, &one, length[0], length[1]) || !specdec__strings_and(s->b, d, any, &one, 0))
-        if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->bad_key) {
-            s->bad_node = owner;
-            s->bad_key = "maxLength";
+    if (!specdec__strings_length_dfa(s->b, &one, length[0], length[1]) ||
+        !specdec__strings_intersect(s->b, d, any, &one, 0))
+        if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
+            s->error_node = owner;
+            s->error_key = "maxLength";
         }
 }
 
 /* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
 /* The mark in front of a raw string, in the current style. */
-static const char *specdec__raw_open(const specdec__schema *s)
+static const char *specdec__raw_open_mark(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
 
 /* Adds states to the NFA that accept the texts of a DFA, followed by the state `next`. The DFA has no calls, and an
    accepting state can be reached from all of its states. */
-static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
+static uint32_t specdec__nfa_add_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
 {
     const uint32_t first = b->nfa.count;
     uint32_t state, c;
 
     for (state = 0; state < d->states && !b->failed; state++)
-        specdec__nfa_add(b, SPECDEC__NFA_SPLIT, 0, 0);
+        specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, 0, 0);
     for (state = 1; state < d->states && !b->failed; state++) {
         const uint32_t *targets = d->next.data + (size_t)state * d->classes;
         uint32_t all = d->label.data[state] ? next : UINT32_MAX, high;
 
         for (c = 0; c < d->classes && !b->failed; c++) {
-            const uint32_t low = d->low[c], target = targets[c];
+            const uint32_t low = d->class_first[c], target = targets[c];
 
             while (c + 1 < d->classes && targets[c + 1] == target)
                 c++;
-            high = specdec__dfa_high(d, c);
+            high = specdec__dfa_class_last(d, c);
             if (target)
-                all = specdec__nfa_either(b, all, specdec__nfa_add(b, SPECDEC__NFA_BYTE | low << 8 | high << 16,
-                                                                   first + 3 * target, 0));
+                all = specdec__nfa_add_split(
+                    b, all,
+                    specdec__nfa_add_state(b, SPECDEC__NFA_BYTE | low << 8 | high << 16, first + 3 * target, 0));
         }
         if (all == UINT32_MAX) /* no class leads on */
-            all = specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1u << 8, 0, 0);
+            all = specdec__nfa_add_state(b, SPECDEC__NFA_BYTE | 1u << 8, 0, 0);
         if (!b->failed)
             b->nfa.data[first + 3 * state + 1] = b->nfa.data[first + 3 * state + 2] = all;
     }
@@ -31703,24 +31739,24 @@ static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint3
 }
 
 /* Adds states to the NFA that read a text, followed by the state `next`. Returns the first one. */
-static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t next)
+static uint32_t specdec__nfa_add_text(specdec__build *b, const char *text, uint32_t next)
 {
     size_t i;
 
     for (i = strlen(text); i-- > 0;) {
         const uint32_t byte = (unsigned char)text[i];
 
-        next = specdec__nfa_add(b, SPECDEC__NFA_BYTE | byte << 8 | byte << 16, next, 0);
+        next = specdec__nfa_add_state(b, SPECDEC__NFA_BYTE | byte << 8 | byte << 16, next, 0);
     }
     return next;
 }
 
 /* Removes the texts that a regular expression matches from *d. Returns 0 when no text is left. */
-static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char *text)
+static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
 
-    return specdec__numbers_parse(s->b, &other, text, strlen(text)) &&
+    return specdec__numbers_regex_dfa(s->b, &other, text, strlen(text)) &&
            specdec__dfa_product(s->b, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->b, d);
 }
 
@@ -31728,82 +31764,83 @@ static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
 /* Raw strings that the splitter would read as a number, array or other value (specdec__answer_put). */
-static const char specdec__raw_doubtful[] =
+static const char specdec__raw_ambiguous_regex[] =
     SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
     "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
 
 /* Puts the marks around the texts of *d. Texts that contain the closing mark are removed, as a reader would stop there.
    Where the form puts a value between line ends, the reader strips one on either side: texts that begin or end with a
    line end must be written so. */
-static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
+static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->b;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
     const char *close = s->calls->value_end;
-    const uint32_t any = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
-    const uint32_t more = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
 
-    if (lines && !specdec__raw_subtract(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+    if (lines && !specdec__raw_remove_matches(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
         bare.states = 0;
     b->nfa.count = 0;
-    end = specdec__nfa_text(b, close, specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0));
+    end = specdec__nfa_add_text(b, close, specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0));
     if (lines)
-        within = specdec__nfa_text(b, "\n", specdec__nfa_dfa(b, d, specdec__nfa_text(b, "\n", end)));
+        within = specdec__nfa_add_text(b, "\n", specdec__nfa_add_dfa(b, d, specdec__nfa_add_text(b, "\n", end)));
     if (bare.states > 1)
-        within = specdec__nfa_either(b, within, specdec__nfa_dfa(b, &bare, end));
-    start = specdec__nfa_text(b, specdec__raw_open(s), within);
+        within = specdec__nfa_add_split(b, within, specdec__nfa_add_dfa(b, &bare, end));
+    start = specdec__nfa_add_text(b, specdec__raw_open_mark(s), within);
     if (b->failed || !specdec__dfa_build(b, &made, start))
         return 0;
-    specdec__tree_prepend(b, all, specdec__tree_text(b, (const unsigned char *)specdec__raw_open(s),
-                                                     strlen(specdec__raw_open(s))));
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, any, 0, UINT32_MAX));
-    specdec__tree_prepend(b, all, specdec__tree_text(b, (const unsigned char *)close, strlen(close)));
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, more, 1, UINT32_MAX));
+    specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)specdec__raw_open_mark(s),
+                                                                   strlen(specdec__raw_open_mark(s))));
+    specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, any, 0, UINT32_MAX));
+    specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)close, strlen(close)));
+    specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, more, 1, UINT32_MAX));
     b->nfa.count = 0;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, all, start);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, all, start);
     return !b->failed && specdec__dfa_build(b, &other, start) &&
            specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
 }
 
 /* Adds the raw strings of *d, if *any, and of the collected lengths to the current rule. */
-static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length, uint32_t owner)
+static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
+                                     uint32_t owner)
 {
     if (!any)
-        specdec__strings_length(s->b, d, length[0], length[1]);
+        specdec__strings_length_dfa(s->b, d, length[0], length[1]);
     else
-        specdec__schema_limit(s, d, &any, length, owner);
-    if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->bad_key) {
-        s->bad_node = owner;
-        s->bad_key = "maxLength";
+        specdec__schema_limit_length(s, d, &any, length, owner);
+    if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
+        s->error_node = owner;
+        s->error_key = "maxLength";
     }
     if (s->b->failed || !specdec__dfa_trim(s->b, d))
         return;
-    if (s->doubtful && !specdec__raw_subtract(s, d, specdec__raw_doubtful))
+    if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
-    if (specdec__raw_marked(s, d))
-        specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
+    if (specdec__raw_add_marks(s, d))
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->b, d, NULL, NULL));
 }
 
 /* The rule of any raw string with its marks. */
-static uint32_t specdec__raw_any(specdec__schema *s)
+static uint32_t specdec__raw_any_rule(specdec__schema *s)
 {
     specdec__dfa d;
     uint32_t rule;
 
-    if (s->text_rule)
-        return s->text_rule;
-    rule = specdec__build_rule(s->b);
-    if (specdec__strings_length(s->b, &d, 0, UINT32_MAX) && specdec__raw_marked(s, &d))
-        s->b->rules.data[rule] = specdec__emit(s->b, &d, NULL, NULL);
-    return s->text_rule = s->b->failed ? 0 : rule;
+    if (s->raw_string_rule)
+        return s->raw_string_rule;
+    rule = specdec__build_add_rule(s->b);
+    if (specdec__strings_length_dfa(s->b, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
+        s->b->rules.data[rule] = specdec__dfa_write_records(s->b, &d, NULL, NULL);
+    return s->raw_string_rule = s->b->failed ? 0 : rule;
 }
 
 /* Adds the strings that obey all facts to the current rule. */
-static void specdec__schema_strings(specdec__schema *s)
+static void specdec__schema_add_strings(specdec__schema *s)
 {
     uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, i, place, owner = 0;
     specdec__dfa d;
@@ -31811,38 +31848,38 @@ static void specdec__schema_strings(specdec__schema *s)
 
     memset(&d, 0, sizeof d);
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         if (fact.kind == SPECDEC__KEY_MIN_LENGTH || fact.kind == SPECDEC__KEY_MAX_LENGTH)
             owner = fact.owner;
-        if (!specdec__schema_string_fact(s, &fact, &d, &any, length))
+        if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
             return;
     }
     if (s->b->failed || length[0] > length[1])
         return;
-    if (!any && !length[0] && length[1] == UINT32_MAX && !s->doubtful) {
-        s->simple |= SPECDEC__TYPE_STRING;
+    if (!any && !length[0] && length[1] == UINT32_MAX && !s->ambiguous) {
+        s->free_types |= SPECDEC__TYPE_STRING;
         return;
     }
-    if (s->b->raw) {
-        specdec__raw_strings(s, &d, any, length, owner);
+    if (s->b->raw_strings) {
+        specdec__raw_add_strings(s, &d, any, length, owner);
         return;
     }
     if (!any) {
-        specdec__schema_way(s, specdec__strings_counted(s->b, length[0], length[1]));
+        specdec__schema_add_alternative(s, specdec__strings_add_counted(s->b, length[0], length[1]));
         return;
     }
-    specdec__schema_limit(s, &d, &any, length, owner);
+    specdec__schema_limit_length(s, &d, &any, length, owner);
     if (s->b->failed || !specdec__dfa_trim(s->b, &d))
         return;
-    place = specdec__emit(s->b, &d, &s->end, NULL);
-    specdec__schema_way(s, specdec__schema_byte(s, '"', place));
+    place = specdec__dfa_write_records(s->b, &d, &s->end_state, NULL);
+    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '"', place));
 }
 
 /* ---- Numbers. */
 
 /* Intersects *d with the numbers at least (at_least) or at most a limit; strict: above or below the limit. */
-static void specdec__schema_side(specdec__schema *s, specdec__dfa *d, uint32_t node, int at_least, int strict)
+static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, uint32_t node, int at_least, int strict)
 {
     specdec__dfa side, old = *d;
     specdec__decimal limit;
@@ -31851,26 +31888,26 @@ static void specdec__schema_side(specdec__schema *s, specdec__dfa *d, uint32_t n
         specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
     } else if (!specdec__decimal_read(specdec__json_raw(&s->j, node), &limit)) {
         specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
-    } else if (specdec__numbers_limit(s->b, &side, &limit, at_least, strict)) {
+    } else if (specdec__numbers_limit_dfa(s->b, &side, &limit, at_least, strict)) {
         specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
     }
 }
 
 /* Removes a listed number from *d. */
-static void specdec__schema_beside(specdec__schema *s, specdec__dfa *d, uint32_t node)
+static void specdec__schema_exclude_number(specdec__schema *s, specdec__dfa *d, uint32_t node)
 {
     specdec__dfa above = *d, below = *d;
 
     if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER)
         return;
-    specdec__schema_side(s, &above, node, 1, 1);
-    specdec__schema_side(s, &below, node, 0, 1);
+    specdec__schema_limit_numbers(s, &above, node, 1, 1);
+    specdec__schema_limit_numbers(s, &below, node, 0, 1);
     if (!s->b->failed)
         specdec__dfa_product(s->b, d, &above, &below, SPECDEC__DFA_EITHER);
 }
 
 /* Intersects *d with the multiples of a number, or removes them if the fact is negated. */
-static void specdec__schema_multiple(specdec__schema *s, specdec__dfa *d, const specdec__fact *fact)
+static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, const specdec__fact *fact)
 {
     specdec__dfa all, old = *d;
     specdec__decimal unit;
@@ -31889,12 +31926,12 @@ static void specdec__schema_multiple(specdec__schema *s, specdec__dfa *d, const 
                              value && !unit.negative ? "the number is too large" : "the number is not positive");
         return;
     }
-    if (specdec__numbers_multiple(s->b, &all, value, (uint32_t)unit.fraction))
+    if (specdec__numbers_multiple_dfa(s->b, &all, value, (uint32_t)unit.fraction))
         specdec__dfa_product(s->b, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
 }
 
 /* Is a minimum or maximum strict by the boolean exclusiveMinimum or exclusiveMaximum of JSON Schema draft 4? */
-static int specdec__schema_strict(const specdec__schema *s, const specdec__fact *fact)
+static int specdec__schema_limit_is_strict(const specdec__schema *s, const specdec__fact *fact)
 {
     const uint32_t flag = specdec__schema_get(s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum"
                                                                                                  : "exclusiveMaximum");
@@ -31903,7 +31940,7 @@ static int specdec__schema_strict(const specdec__schema *s, const specdec__fact 
 }
 
 /* Intersects *d (NULL: does nothing) with the numbers that obey a fact. Returns whether the fact restricts numbers. */
-static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d)
+static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d)
 {
     const uint32_t kind = specdec__schema_node(s, fact->node)->kind;
     uint32_t at = 0;
@@ -31911,19 +31948,19 @@ static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *
 
     switch (fact->kind) {
     case SPECDEC__KEY_MINIMUM: case SPECDEC__KEY_MAXIMUM:
-        strict = specdec__schema_strict(s, fact);
+        strict = specdec__schema_limit_is_strict(s, fact);
         flag = 0;
         break;
     case SPECDEC__KEY_ABOVE: case SPECDEC__KEY_BELOW: break;
     case SPECDEC__KEY_MULTIPLE:
         if (d)
-            specdec__schema_multiple(s, d, fact);
+            specdec__schema_keep_multiples(s, d, fact);
         return 1;
     case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* these facts are negated here */
         if (d && fact->kind == SPECDEC__KEY_CONST)
-            specdec__schema_beside(s, d, fact->node);
-        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_each(s, fact->node, &at) && !s->b->failed)
-            specdec__schema_beside(s, d, at);
+            specdec__schema_exclude_number(s, d, fact->node);
+        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_next_child(s, fact->node, &at) && !s->b->failed)
+            specdec__schema_exclude_number(s, d, at);
         return 1;
     default: return 0;
     }
@@ -31933,24 +31970,24 @@ static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *
         const int lower = fact->kind == SPECDEC__KEY_MINIMUM || fact->kind == SPECDEC__KEY_ABOVE;
         const int negated = fact->more != 0;
 
-        specdec__schema_side(s, d, fact->node, lower != negated, strict != negated);
+        specdec__schema_limit_numbers(s, d, fact->node, lower != negated, strict != negated);
     }
     return 1;
 }
 
 /* Builds the rule of a regular expression over bytes. */
-static uint32_t specdec__schema_simple_rule(specdec__schema *s, const char *text)
+static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
 {
-    const uint32_t rule = specdec__build_rule(s->b);
+    const uint32_t rule = specdec__build_add_rule(s->b);
     specdec__dfa d;
 
-    if (!s->b->failed && specdec__numbers_parse(s->b, &d, text, strlen(text)))
-        s->b->rules.data[rule] = specdec__emit(s->b, &d, NULL, NULL);
+    if (!s->b->failed && specdec__numbers_regex_dfa(s->b, &d, text, strlen(text)))
+        s->b->rules.data[rule] = specdec__dfa_write_records(s->b, &d, NULL, NULL);
     return s->b->failed ? 0 : rule;
 }
 
 /* Adds the numbers that obey all facts to the current rule. */
-static void specdec__schema_numbers(specdec__schema *s)
+static void specdec__schema_add_numbers(specdec__schema *s)
 {
     const uint32_t types = s->types & SPECDEC__TYPE_NUMBER;
     const char *text = types == SPECDEC__TYPE_NUMBER ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
@@ -31959,27 +31996,27 @@ static void specdec__schema_numbers(specdec__schema *s)
     specdec__dfa d;
 
     for (i = 0; i < s->facts.count / 4; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
-        limits += (uint32_t)specdec__schema_number_fact(s, &fact, NULL);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
+        limits += (uint32_t)specdec__schema_apply_number_fact(s, &fact, NULL);
     }
     if (!limits && types != SPECDEC__TYPE_FRACTION) {
-        s->simple |= types;
+        s->free_types |= types;
         return;
     }
-    if (!specdec__numbers_parse(s->b, &d, text, strlen(text)))
+    if (!specdec__numbers_regex_dfa(s->b, &d, text, strlen(text)))
         return;
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
-        specdec__schema_number_fact(s, &fact, &d);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
+        specdec__schema_apply_number_fact(s, &fact, &d);
     }
     if (!s->b->failed && specdec__dfa_trim(s->b, &d))
-        specdec__schema_way(s, specdec__emit(s->b, &d, NULL, NULL));
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->b, &d, NULL, NULL));
 }
 
 /* ---- Arrays. */
 
 /* The schemas of an array's first items (a list) and of further items, by the keywords of one schema; 0: none. */
-static void specdec__schema_items(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
+static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
 {
     const uint32_t items = specdec__schema_get(s, owner, "items");
 
@@ -31994,45 +32031,45 @@ static void specdec__schema_items(const specdec__schema *s, uint32_t owner, uint
 }
 
 /* The rule of item i: the conjunction of the schemas that all facts have for it. */
-static uint32_t specdec__schema_item(specdec__schema *s, uint32_t i)
+static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
 
     for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, f);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, f);
         uint32_t first, rest, at = 0, k = 0;
 
         if (fact.kind != SPECDEC__KEY_ITEMS)
             continue;
-        specdec__schema_items(s, fact.owner, &first, &rest);
+        specdec__schema_item_schemas(s, fact.owner, &first, &rest);
         if (first && i < specdec__schema_node(s, first)->count)
-            for (rest = 0; specdec__schema_each(s, first, &at) && !rest; k++)
+            for (rest = 0; specdec__schema_next_child(s, first, &at) && !rest; k++)
                 rest = k == i ? at : 0;
         if (rest && count == 64)
             specdec__schema_fail(s, fact.owner, "items", SPECDEC_ERROR_UNSUPPORTED, "too complex");
         else if (rest)
             term[count++] = rest << 1;
     }
-    return s->b->failed ? 0 : specdec__schema_rule(s, term, count);
+    return s->b->failed ? 0 : specdec__schema_conjunction_rule(s, term, count);
 }
 
 /* Adds the arrays that obey all facts to the current rule. */
-static void specdec__schema_arrays(specdec__schema *s)
+static void specdec__schema_add_arrays(specdec__schema *s)
 {
     specdec__build *b = s->b;
     uint32_t least = 0, most = UINT32_MAX, prefix = 0, i, array, start, after, before, unique = 0;
 
     for (i = 0; i < s->facts.count / 4 && !b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         if (fact.kind == SPECDEC__KEY_ITEMS) {
             uint32_t first, rest;
 
-            specdec__schema_items(s, fact.owner, &first, &rest);
+            specdec__schema_item_schemas(s, fact.owner, &first, &rest);
             if (first && specdec__schema_node(s, first)->count > prefix)
                 prefix = specdec__schema_node(s, first)->count;
         } else if (fact.kind == SPECDEC__KEY_MIN_ITEMS || fact.kind == SPECDEC__KEY_MAX_ITEMS) {
-            const uint32_t count = specdec__schema_count(s, &fact);
+            const uint32_t count = specdec__schema_read_count(s, &fact);
 
             if ((fact.kind == SPECDEC__KEY_MIN_ITEMS) != (fact.more != 0))
                 least = count + fact.more > least ? count + fact.more : least;
@@ -32048,10 +32085,10 @@ static void specdec__schema_arrays(specdec__schema *s)
         specdec__schema_fail(s, unique - 1, "uniqueItems", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
         return;
     }
-    array = specdec__build_words(b, SPECDEC__ARRAY_WORDS + prefix + 1);
-    start = specdec__build_state(b, SPECDEC__VERTEX_ARRAY, 2);
-    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_ITEM, 2);
-    before = specdec__build_state(b, SPECDEC__VERTEX_BEFORE_ITEM, 2);
+    array = specdec__build_add_words(b, SPECDEC__ARRAY_WORDS + prefix + 1);
+    start = specdec__build_add_state(b, SPECDEC__RECORD_ARRAY, 2);
+    after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_ITEM, 2);
+    before = specdec__build_add_state(b, SPECDEC__RECORD_BEFORE_ITEM, 2);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = b->words[before + 1] = array;
@@ -32059,20 +32096,20 @@ static void specdec__schema_arrays(specdec__schema *s)
     b->words[array + SPECDEC__ARRAY_LEAST] = least;
     b->words[array + SPECDEC__ARRAY_MOST] = most;
     b->words[array + SPECDEC__ARRAY_CAP] = most != UINT32_MAX ? most : least > prefix ? least : prefix;
-    b->words[array + SPECDEC__ARRAY_END] = s->end;
+    b->words[array + SPECDEC__ARRAY_END] = s->end_state;
     b->words[array + SPECDEC__ARRAY_AFTER] = after;
     b->words[array + SPECDEC__ARRAY_BEFORE] = before;
     for (i = 0; i <= prefix && !b->failed; i++) {
-        const uint32_t rule = specdec__schema_item(s, i);
+        const uint32_t rule = specdec__schema_item_rule(s, i);
         b->words[array + SPECDEC__ARRAY_WORDS + i] = rule;
     }
-    specdec__schema_way(s, specdec__schema_byte(s, '[', start));
+    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '[', start));
 }
 
 /* ---- Listed values. */
 
 /* Does a listed value (enum, const) obey the other facts of its shape? */
-static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
+static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
 {
     static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
     const uint32_t type = specdec__schema_type_of(s, node);
@@ -32083,25 +32120,25 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_parse(s->b, &d, any_number, sizeof any_number - 1))
+    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->b, &d, any_number, sizeof any_number - 1))
         return 0;
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         at = 0;
         if (fact.kind == SPECDEC__KEY_CONST && specdec__json_equal(s, fact.node, node) == (int)fact.more)
             return 0;
         if (fact.kind == SPECDEC__KEY_ENUM) {
-            while (specdec__schema_each(s, fact.node, &at) && !specdec__json_equal(s, at, node))
+            while (specdec__schema_next_child(s, fact.node, &at) && !specdec__json_equal(s, at, node))
                 ;
             if ((at < specdec__schema_node(s, fact.node)->next && at) == (int)fact.more)
                 return 0;
         } else if (fact.kind == SPECDEC__KEY_CONST) {
             continue;
         } else if (type & SPECDEC__TYPE_NUMBER) {
-            specdec__schema_number_fact(s, &fact, &d);
+            specdec__schema_apply_number_fact(s, &fact, &d);
         } else if (type == SPECDEC__TYPE_STRING) {
-            if (!specdec__schema_string_fact(s, &fact, &d, &any, length))
+            if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
                 return 0;
         } else if (type >= SPECDEC__TYPE_ARRAY &&
                    ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
@@ -32118,8 +32155,8 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
     }
     if (type == SPECDEC__TYPE_STRING && !s->b->failed) {
         size_t size, k, count = 0;
-        const unsigned char *text = specdec__schema_spelled(s, node, &size);
-        char *plain = (char *)specdec__build_scratch(s->b, size / 4 + 1);
+        const unsigned char *text = specdec__schema_spell_string(s, node, &size);
+        char *plain = (char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
 
         if (!text || !plain)
             return 0;
@@ -32134,49 +32171,51 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
 }
 
 /* Appends white space to the concatenation `all`, if it is free. */
-static void specdec__literal_space(specdec__schema *s, uint32_t all)
+static void specdec__literal_append_space(specdec__schema *s, uint32_t all)
 {
     if (s->free_space)
-        specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+        specdec__syntax_prepend_child(
+            s->b, all, specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
 }
 
 /* Appends a byte to the concatenation `all`. */
-static void specdec__literal_byte(specdec__schema *s, uint32_t all, unsigned byte)
+static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsigned byte)
 {
-    specdec__tree_prepend(s->b, all, specdec__tree_character(s->b, byte, byte));
+    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_character(s->b, byte, byte));
 }
 
 /* The tree of null, false or true (kind 0, 1, 2) in the current style. */
-static uint32_t specdec__literal_word(specdec__schema *s, uint32_t kind)
+static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
     const char *word = words[kind + (s->style == SPECDEC__STYLE_LITERAL &&
                                      s->calls->form == SPECDEC__CALLS_PYTHON ? 3 : 0)];
 
-    return specdec__tree_text(s->b, (const unsigned char *)word, strlen(word));
+    return specdec__syntax_add_text(s->b, (const unsigned char *)word, strlen(word));
 }
 
 /* The tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
-static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
+static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
-    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t rule;
     specdec__dfa d;
 
-    if (!specdec__schema_listed(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
-        (s->doubtful && !specdec__raw_subtract(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
+    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
+        (s->ambiguous && !specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
+        !specdec__raw_add_marks(s, &d))
         return 0;
-    rule = specdec__build_rule(b);
+    rule = specdec__build_add_rule(b);
     if (b->failed)
         return 0;
-    b->rules.data[rule] = specdec__emit(b, &d, NULL, NULL);
-    specdec__tree_prepend(b, any, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
+    b->rules.data[rule] = specdec__dfa_write_records(b, &d, NULL, NULL);
+    specdec__syntax_prepend_child(b, any, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rule, 0));
     return b->failed ? 0 : any;
 }
 
 /* The tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's order. */
-static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
+static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
     const specdec__json_node value = *specdec__schema_node(s, node);
@@ -32184,47 +32223,47 @@ static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
     size_t size;
 
     if (value.kind < SPECDEC__JSON_NUMBER)
-        return specdec__literal_word(s, value.kind);
-    if (value.kind == SPECDEC__JSON_STRING && b->raw)
-        return specdec__literal_raw(s, node);
+        return specdec__literal_word_tree(s, value.kind);
+    if (value.kind == SPECDEC__JSON_STRING && b->raw_strings)
+        return specdec__literal_raw_tree(s, node);
     if (value.kind < SPECDEC__JSON_STRING)
-        return specdec__tree_text(b, s->j.text + value.from, value.to - value.from);
-    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        return specdec__syntax_add_text(b, s->j.text + value.from, value.to - value.from);
+    all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     if (value.kind == SPECDEC__JSON_STRING) {
-        const unsigned char *text = specdec__schema_spelled(s, node, &size);
+        const unsigned char *text = specdec__schema_spell_string(s, node, &size);
 
-        specdec__literal_byte(s, all, '"');
+        specdec__literal_append_byte(s, all, '"');
         if (text)
-            specdec__tree_prepend(b, all, specdec__tree_text(b, text, size));
-        specdec__literal_byte(s, all, '"');
+            specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, text, size));
+        specdec__literal_append_byte(s, all, '"');
         return all;
     }
-    specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? '[' : '{');
-    for (; specdec__schema_each(s, node, &at) && !b->failed; first = 0) {
+    specdec__literal_append_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? '[' : '{');
+    for (; specdec__schema_next_child(s, node, &at) && !b->failed; first = 0) {
         if (!first) {
-            specdec__literal_space(s, all);
-            specdec__literal_byte(s, all, ',');
+            specdec__literal_append_space(s, all);
+            specdec__literal_append_byte(s, all, ',');
         }
-        specdec__literal_space(s, all);
+        specdec__literal_append_space(s, all);
         if (value.kind == SPECDEC__JSON_OBJECT) {
-            if (b->raw) {
-                const unsigned char *name = specdec__schema_spelled(s, at, &size);
+            if (b->raw_strings) {
+                const unsigned char *name = specdec__schema_spell_string(s, at, &size);
 
-                specdec__tree_prepend(b, all, name ? specdec__tree_text(b, name, size) : 0);
+                specdec__syntax_prepend_child(b, all, name ? specdec__syntax_add_text(b, name, size) : 0);
             } else {
-                specdec__tree_prepend(b, all, specdec__literal_tree(s, at));
+                specdec__syntax_prepend_child(b, all, specdec__literal_value_tree(s, at));
             }
-            specdec__literal_space(s, all);
-            specdec__literal_byte(s, all, ':');
-            specdec__literal_space(s, all);
+            specdec__literal_append_space(s, all);
+            specdec__literal_append_byte(s, all, ':');
+            specdec__literal_append_space(s, all);
         }
-        item = specdec__literal_tree(s, value.kind == SPECDEC__JSON_OBJECT ? at + 1 : at);
+        item = specdec__literal_value_tree(s, value.kind == SPECDEC__JSON_OBJECT ? at + 1 : at);
         if (!item)
             return 0;
-        specdec__tree_prepend(b, all, item);
+        specdec__syntax_prepend_child(b, all, item);
     }
-    specdec__literal_space(s, all);
-    specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? ']' : '}');
+    specdec__literal_append_space(s, all);
+    specdec__literal_append_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? ']' : '}');
     return all;
 }
 
@@ -32237,7 +32276,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Most terms of a member's conjunction; most properties of an object. */
-enum { SPECDEC__TERMS = 64, SPECDEC__PROPERTIES = 20000 };
+enum { SPECDEC__TERMS_MOST = 64, SPECDEC__PROPERTIES_MOST = 20000 };
 
 /* The members of an object, collected from all facts of a shape. */
 typedef struct specdec__members {
@@ -32247,21 +32286,21 @@ typedef struct specdec__members {
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
     unsigned char *text;
     size_t text_size;
-    uint32_t patterns;
-    uint32_t pattern_name[SPECDEC__SCHEMA_PATTERNS], pattern_owner[SPECDEC__SCHEMA_PATTERNS];
-    specdec__dfa pattern[SPECDEC__SCHEMA_PATTERNS];
-    specdec__dfa allowed;     /* DFA of the names that propertyNames allows */
-    int limited;              /* 1: propertyNames refuses some names */
-    uint32_t least, most, owner;
+    uint32_t patterns; /* number of patternProperties */
+    uint32_t pattern_name[SPECDEC__PATTERNS_MOST], pattern_owner[SPECDEC__PATTERNS_MOST];
+    specdec__dfa pattern[SPECDEC__PATTERNS_MOST];
+    specdec__dfa allowed;        /* names that propertyNames allows */
+    int names_limited;           /* 1: propertyNames refuses some names */
+    uint32_t least, most, owner; /* numbers of members; schema to name in errors */
 } specdec__members;
 
 /* Finds a name among the listed names. Returns 1 + its index; 0: it is not listed. */
-static uint32_t specdec__members_find(specdec__schema *s, const specdec__members *m, uint32_t name)
+static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__members *m, uint32_t name)
 {
     const specdec__json_node *node = specdec__schema_node(s, name);
     uint32_t i;
 
-    for (i = 0; i < m->names.count && specdec__build_works(s->b, 1); i++) {
+    for (i = 0; i < m->names.count && specdec__build_count_work(s->b, 1); i++) {
         const specdec__json_node *other = specdec__schema_node(s, m->names.data[i]);
 
         if (m->names.data[i] == name)
@@ -32278,9 +32317,9 @@ static uint32_t specdec__members_find(specdec__schema *s, const specdec__members
 }
 
 /* Adds a name to the listed names, unless it is listed; `required` is or-ed to that of the name. */
-static void specdec__members_add(specdec__schema *s, specdec__members *m, uint32_t name, uint32_t required)
+static void specdec__members_add_name(specdec__schema *s, specdec__members *m, uint32_t name, uint32_t required)
 {
-    const uint32_t known = specdec__members_find(s, m, name);
+    const uint32_t known = specdec__members_find_name(s, m, name);
 
     if (s->b->failed)
         return;
@@ -32292,28 +32331,28 @@ static void specdec__members_add(specdec__schema *s, specdec__members *m, uint32
         m->required.data[known - 1] |= required;
         return;
     }
-    if (m->names.count == SPECDEC__PROPERTIES)
+    if (m->names.count == SPECDEC__PROPERTIES_MOST)
         specdec__schema_fail(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
     specdec__vector_push(s->b, &m->names, name);
     specdec__vector_push(s->b, &m->required, required);
 }
 
 /* Builds the DFA of the strings that a schema in propertyNames allows. Returns 0 when it allows none. */
-static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
+static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
 {
     uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at = 0;
     specdec__dfa one;
     int any = 0;
 
-    if (!specdec__strings_length(s->b, d, 0, UINT32_MAX))
+    if (!specdec__strings_length_dfa(s->b, d, 0, UINT32_MAX))
         return 0;
     any = 1;
     if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_FALSE)
-        return specdec__schema_listed(s, d, node, 0); /* the empty list: no string is allowed */
+        return specdec__schema_listed_dfa(s, d, node, 0); /* the empty list: no string is allowed */
     if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
-    while (specdec__schema_each(s, node, &at) && !s->b->failed) {
-        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+    while (specdec__schema_next_child(s, node, &at) && !s->b->failed) {
+        const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
         specdec__fact fact;
 
         if (!key || key->kind == SPECDEC__KEY_NOTE)
@@ -32322,16 +32361,16 @@ static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__
         fact.node = at + 1;
         fact.owner = node;
         fact.more = 0;
-        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_types(s, at + 1) & SPECDEC__TYPE_STRING)
+        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__TYPE_STRING)
             continue;
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
-            const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_target(s, node, at + 1) : at + 1;
+            const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
-            if (!s->b->failed && specdec__members_allowed(s, other, &one, depth + 1))
-                specdec__strings_and(s->b, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
+            if (!s->b->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
+                specdec__strings_intersect(s->b, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
         } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
-            specdec__schema_string_fact(s, &fact, d, &any, length);
+            specdec__schema_apply_string_fact(s, &fact, d, &any, length);
         } else if (key->types & SPECDEC__TYPE_STRING) {
             specdec__schema_fail(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
                                  "a keyword in it is not supported");
@@ -32339,21 +32378,21 @@ static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__
     }
     length[2] = 0;
     length[3] = UINT32_MAX;
-    specdec__schema_limit(s, d, &any, length, node);
+    specdec__schema_limit_length(s, d, &any, length, node);
     return !s->b->failed;
 }
 
 /* Builds the DFAs of a schema's patternProperties. */
-static void specdec__members_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
+static void specdec__members_build_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
 {
     const uint32_t patterns = specdec__schema_get(s, owner, "patternProperties");
     uint32_t at = 0;
 
-    while (patterns && specdec__schema_each(s, patterns, &at) && !s->b->failed) {
+    while (patterns && specdec__schema_next_child(s, patterns, &at) && !s->b->failed) {
         specdec__fact fact;
         uint32_t tree;
 
-        if (m->patterns == SPECDEC__SCHEMA_PATTERNS) {
+        if (m->patterns == SPECDEC__PATTERNS_MOST) {
             specdec__schema_fail(s, owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too many");
             return;
         }
@@ -32361,23 +32400,23 @@ static void specdec__members_patterns(specdec__schema *s, specdec__members *m, u
         fact.node = at;
         fact.owner = owner;
         fact.more = 0;
-        tree = specdec__schema_expression(s, &fact, 0);
+        tree = specdec__schema_parse_pattern(s, &fact, 0);
         m->pattern_name[m->patterns] = at;
         m->pattern_owner[m->patterns] = owner;
-        if (!s->b->failed && specdec__strings_tree(s->b, &m->pattern[m->patterns], tree))
+        if (!s->b->failed && specdec__strings_tree_dfa(s->b, &m->pattern[m->patterns], tree))
             m->patterns++;
     }
 }
 
 /* Collects the members from all facts about objects. Returns 0 when no object obeys the facts. */
-static int specdec__members_read(specdec__schema *s, specdec__members *m)
+static int specdec__members_collect(specdec__schema *s, specdec__members *m)
 {
     specdec__dfa one;
     uint32_t i, count;
 
     m->most = UINT32_MAX;
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const uint32_t value = fact.node ? specdec__schema_node(s, fact.node)->kind : 0;
         uint32_t at = 0, list;
 
@@ -32386,47 +32425,47 @@ static int specdec__members_read(specdec__schema *s, specdec__members *m)
         switch (fact.kind) {
         case SPECDEC__KEY_PROPERTIES:
             list = specdec__schema_get(s, fact.owner, "properties");
-            while (list && specdec__schema_each(s, list, &at) && !s->b->failed)
-                specdec__members_add(s, m, at, 0);
-            specdec__members_patterns(s, m, fact.owner);
+            while (list && specdec__schema_next_child(s, list, &at) && !s->b->failed)
+                specdec__members_add_name(s, m, at, 0);
+            specdec__members_build_patterns(s, m, fact.owner);
             break;
         case SPECDEC__KEY_MIN_PROPERTIES: case SPECDEC__KEY_MAX_PROPERTIES:
-            count = specdec__schema_count(s, &fact);
+            count = specdec__schema_read_count(s, &fact);
             if ((fact.kind == SPECDEC__KEY_MIN_PROPERTIES) != (fact.more != 0))
                 m->least = count + fact.more > m->least ? count + fact.more : m->least;
             else
                 m->most = count - fact.more < m->most ? count - fact.more : m->most;
             break;
         case SPECDEC__KEY_NAMES:
-            if (specdec__members_allowed(s, fact.node, &one, 0))
-                specdec__strings_and(s->b, &m->allowed, &m->limited, &one, 0);
+            if (specdec__members_build_allowed(s, fact.node, &one, 0))
+                specdec__strings_intersect(s->b, &m->allowed, &m->names_limited, &one, 0);
             break;
-        case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add(s, m, fact.node, 0); break;
+        case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add_name(s, m, fact.node, 0); break;
         default: (void)value; break;
         }
     }
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* required names behind the listed ones, in their
                                                                    order */
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         uint32_t at = 0;
 
         if (fact.kind == SPECDEC__FACT_PRESENT)
-            specdec__members_add(s, m, fact.node, 1);
+            specdec__members_add_name(s, m, fact.node, 1);
         if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
-            while (specdec__schema_each(s, fact.node, &at) && !s->b->failed)
-                specdec__members_add(s, m, at, 1);
+            while (specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
+                specdec__members_add_name(s, m, at, 1);
     }
     return !s->b->failed && m->least <= m->most;
 }
 
 /* Spells all listed names as in a JSON string. */
-static void specdec__members_spell(specdec__schema *s, specdec__members *m)
+static void specdec__members_spell_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i;
 
     for (i = 0; i < m->names.count && !s->b->failed; i++) {
         size_t size;
-        unsigned char *text = specdec__schema_spelled(s, m->names.data[i], &size);
+        unsigned char *text = specdec__schema_spell_string(s, m->names.data[i], &size);
 
         if (!text)
             return;
@@ -32437,7 +32476,7 @@ static void specdec__members_spell(specdec__schema *s, specdec__members *m)
 }
 
 /* Does name a come before name c, in order of their bytes? */
-static int specdec__members_before(const specdec__members *m, uint32_t a, uint32_t c)
+static int specdec__members_name_before(const specdec__members *m, uint32_t a, uint32_t c)
 {
     const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
     const int order = memcmp(m->text + m->texts.data[2 * a], m->text + m->texts.data[2 * c], one < two ? one : two);
@@ -32445,16 +32484,16 @@ static int specdec__members_before(const specdec__members *m, uint32_t a, uint32
     return order ? order < 0 : one < two;
 }
 
-SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_before)
+SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_name_before)
 
 /* Sorts the listed names by their bytes into m->sorted (heap sort). */
-static void specdec__members_sort(specdec__schema *s, specdec__members *m)
+static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i, count = m->names.count;
 
     for (i = 0; i < count; i++)
         specdec__vector_push(s->b, &m->sorted, i);
-    if (s->b->failed || !specdec__build_works(s->b, count))
+    if (s->b->failed || !specdec__build_count_work(s->b, count))
         return;
     for (i = count / 2; i-- > 0;)
         specdec__members_sink(m->sorted.data, m, (int)count, (int)i);
@@ -32471,9 +32510,10 @@ static void specdec__members_sort(specdec__schema *s, specdec__members *m)
 /* The rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the name;
    UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. Returns UINT32_MAX when the member
    is forbidden. */
-static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members *m, uint32_t place, uint32_t matched)
+static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__members *m, uint32_t place,
+                                            uint32_t matched)
 {
-    uint32_t term[SPECDEC__TERMS], count = 0, f, i;
+    uint32_t term[SPECDEC__TERMS_MOST], count = 0, f, i;
     const uint32_t name = place == UINT32_MAX ? 0 : m->names.data[place];
 
     if (name) {
@@ -32483,14 +32523,14 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
         for (i = 0; i < m->patterns; i++)
             if (m->pattern[i].states > 1 && m->pattern[i].label.data[specdec__dfa_walk(&m->pattern[i], 1, text, size)])
                 matched |= 1u << i;
-        if (m->limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
+        if (m->names_limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
             return UINT32_MAX;
     }
     for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, f);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, f);
         uint32_t before = count, other;
 
-        if (count > (int)SPECDEC__TERMS - (int)SPECDEC__SCHEMA_PATTERNS - 2) {
+        if (count > (int)SPECDEC__TERMS_MOST - (int)SPECDEC__PATTERNS_MOST - 2) {
             specdec__schema_fail(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
             break;
         }
@@ -32500,7 +32540,7 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
             term[count++] = fact.more;
         if (fact.kind != SPECDEC__KEY_PROPERTIES)
             continue;
-        other = name ? specdec__schema_named(s, specdec__schema_get(s, fact.owner, "properties"), name) : 0;
+        other = name ? specdec__schema_get_equal(s, specdec__schema_get(s, fact.owner, "properties"), name) : 0;
         if (other)
             term[count++] = other << 1;
         for (i = 0; i < m->patterns; i++)
@@ -32515,16 +32555,16 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
     for (i = 0; i < count; i++)
         if (specdec__schema_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
             return UINT32_MAX;
-    return specdec__schema_rule(s, term, count);
+    return specdec__schema_conjunction_rule(s, term, count);
 }
 
 /* A SET state, behind the quote of a key: stores the index of the next property, then goes to the state in front of the
    value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. */
-static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_t rule)
+static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
-    const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN, 2)
-                                               : specdec__schema_value(s, rule, 1);
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_SET, 3);
+    const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN, 2)
+                                               : specdec__schema_value_state(s, rule, 1);
+    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_SET, 3);
 
     if (s->b->failed)
         return 0;
@@ -32535,27 +32575,28 @@ static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_
 
 /* Builds the states that read unlisted keys. Returns the OTHER of the object. *d and *place: the DFA that reads such
    keys from their first byte on, and its states. */
-static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, specdec__dfa *d, uint32_t **place)
+static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
+                                              uint32_t **place)
 {
     specdec__build *b = s->b;
     uint32_t ends[32], matched[32], kinds = 0, i, k, none = 1;
     specdec__dfa old, listed;
     int any = 1;
 
-    if (!m->patterns && !m->limited) {
-        const uint32_t rule = specdec__members_rule(s, m, UINT32_MAX, 0);
+    if (!m->patterns && !m->names_limited) {
+        const uint32_t rule = specdec__members_value_rule(s, m, UINT32_MAX, 0);
 
-        *d = s->body;
-        *place = s->body_place;
-        return rule == UINT32_MAX || b->failed ? 0 : specdec__members_set(s, SPECDEC__OBJECT_KEEP, rule);
+        *d = s->string_dfa;
+        *place = s->string_states;
+        return rule == UINT32_MAX || b->failed ? 0 : specdec__members_add_set_state(s, SPECDEC__OBJECT_UNLISTED, rule);
     }
-    if (!specdec__strings_length(b, d, 0, UINT32_MAX))
+    if (!specdec__strings_length_dfa(b, d, 0, UINT32_MAX))
         return 0;
-    if (m->limited && !specdec__strings_and(b, d, &any, &m->allowed, 0))
+    if (m->names_limited && !specdec__strings_intersect(b, d, &any, &m->allowed, 0))
         return 0;
     for (i = 0; i < m->names.count && !b->failed; i++) { /* keys that are listed have states of their own */
-        if (specdec__schema_listed(s, &listed, m->names.data[i], 0))
-            specdec__strings_and(b, d, &any, &listed, 1);
+        if (specdec__schema_listed_dfa(s, &listed, m->names.data[i], 0))
+            specdec__strings_intersect(b, d, &any, &listed, 1);
     }
     for (i = 0; i < d->states && !b->failed; i++)
         d->label.data[i] = d->label.data[i] ? 1u << 31 : 0;
@@ -32580,17 +32621,19 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
             return 0;
         }
         if (k == kinds) {
-            const uint32_t rule = specdec__members_rule(s, m, UINT32_MAX, label & 0x7fffffff);
+            const uint32_t rule = specdec__members_value_rule(s, m, UINT32_MAX, label & 0x7fffffff);
 
             matched[kinds] = label & 0x7fffffff;
-            ends[kinds++] = rule == UINT32_MAX || b->failed ? 0 : specdec__members_set(s, SPECDEC__OBJECT_KEEP, rule);
+            ends[kinds++] = rule == UINT32_MAX || b->failed
+                                ? 0
+                                : specdec__members_add_set_state(s, SPECDEC__OBJECT_UNLISTED, rule);
             none &= !ends[k];
         }
         d->label.data[i] = ends[k] ? 1u << k : 0;
     }
     if (b->failed || none || !specdec__dfa_trim(b, d))
         return 0;
-    return specdec__emit(b, d, ends, place);
+    return specdec__dfa_write_records(b, d, ends, place);
 }
 
 /* A node of the tree of listed keys: byte, first child, next sibling, first leaf, number of leaves, 1 + the leaf that
@@ -32601,10 +32644,10 @@ enum {
 };
 
 /* Adds a node to the tree of listed keys. Returns its index. */
-static uint32_t specdec__members_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
-                                        uint32_t other)
+static uint32_t specdec__members_add_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
+                                            uint32_t other)
 {
-    const uint32_t at = specdec__vector_add(s->b, tree, SPECDEC__BRANCH_WORDS);
+    const uint32_t at = specdec__vector_extend(s->b, tree, SPECDEC__BRANCH_WORDS);
 
     if (at == UINT32_MAX)
         return 0;
@@ -32616,18 +32659,18 @@ static uint32_t specdec__members_branch(specdec__schema *s, specdec__vector *tre
 }
 
 /* Builds the tree of listed keys. Names come in sorted order, so a new byte is always behind the last child. */
-static void specdec__members_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
-                                  specdec__vector *tree)
+static void specdec__members_build_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
+                                        specdec__vector *tree)
 {
     uint32_t i, k;
 
-    specdec__members_branch(s, tree, 0, 0, other ? 1 : 0);
+    specdec__members_add_branch(s, tree, 0, 0, other ? 1 : 0);
     for (i = 0; i < m->sorted.count && !s->b->failed; i++) {
         const uint32_t name = m->sorted.data[i], size = m->texts.data[2 * name + 1];
         const unsigned char *text = m->text + m->texts.data[2 * name];
         uint32_t at = 0;
 
-        for (k = 0; k <= size && specdec__build_works(s->b, 1); k++) {
+        for (k = 0; k <= size && specdec__build_count_work(s->b, 1); k++) {
             uint32_t child, last = 0;
 
             tree->data[at + SPECDEC__BRANCH_COUNT]++;
@@ -32641,8 +32684,8 @@ static void specdec__members_tree(specdec__schema *s, const specdec__members *m,
             if (!last || tree->data[last + SPECDEC__BRANCH_BYTE] != text[k]) {
                 const uint32_t from = tree->data[at + SPECDEC__BRANCH_OTHER];
 
-                child = specdec__members_branch(s, tree, text[k], i,
-                                                from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                child = specdec__members_add_branch(s, tree, text[k], i,
+                                                    from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
                 if (s->b->failed)
                     return;
                 tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
@@ -32654,8 +32697,8 @@ static void specdec__members_tree(specdec__schema *s, const specdec__members *m,
 }
 
 /* Builds the KEY states of the tree of listed keys. sets: (names) SET state of each. Returns the first KEY state. */
-static uint32_t specdec__members_states(specdec__schema *s, const specdec__members *m, uint32_t object,
-                                        specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
+static uint32_t specdec__members_add_key_states(specdec__schema *s, const specdec__members *m, uint32_t object,
+                                                specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
     specdec__build *b = s->b;
     uint32_t at, child;
@@ -32665,7 +32708,7 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
 
         for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
             edges++;
-        child = specdec__build_state(b, SPECDEC__VERTEX_KEY | edges << 16, 4 + 2 * edges);
+        child = specdec__build_add_state(b, SPECDEC__RECORD_KEY | edges << 16, 4 + 2 * edges);
         tree->data[at + SPECDEC__BRANCH_PLACE] = child;
     }
     for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
@@ -32693,7 +32736,7 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
 /* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
 /* Can a name be written without quotes and escapes? */
-static int specdec__written_name(const specdec__schema *s, const unsigned char *text, size_t size)
+static int specdec__argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     size_t i;
@@ -32709,7 +32752,7 @@ static int specdec__written_name(const specdec__schema *s, const unsigned char *
 }
 
 /* The kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0: unknown. */
-static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
+static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
 {
     uint32_t types = SPECDEC__TYPE_ALL, i, k;
 
@@ -32719,7 +32762,7 @@ static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
         for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
             const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
 
-            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_type_mask(s, term >> 1, 0);
+            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
         }
     }
     return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
@@ -32727,114 +32770,118 @@ static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
 
 /* Stores the kind of an argument of the current tool, for the splitter, which reads answers. size 0: the kind of all
    arguments that the schema does not list. */
-static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
-                                  uint32_t rule)
+static void specdec__argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
+                                         uint32_t rule)
 {
     size_t length;
-    const unsigned char *tool = specdec__schema_spelled(s, s->tool, &length);
+    const unsigned char *tool = specdec__schema_spell_string(s, s->tool, &length);
     uint64_t hash;
 
     if (!tool || s->b->failed)
         return;
     hash = specdec__answer_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
-    specdec__vector_push(s->b, &s->kinds, (uint32_t)hash);
-    specdec__vector_push(s->b, &s->kinds, (uint32_t)(hash >> 32));
-    specdec__vector_push(s->b, &s->kinds, kind);
-    specdec__vector_push(s->b, &s->kinds, rule);
+    specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)hash);
+    specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)(hash >> 32));
+    specdec__vector_push(s->b, &s->argument_kinds, kind);
+    specdec__vector_push(s->b, &s->argument_kinds, rule);
 }
 
 /* The kind of argument number note / (KIND_WORDS + 1); 0 where two arguments with this hash differ in kind. */
-static uint32_t specdec__written_known(specdec__schema *s, uint32_t note)
+static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
 {
-    const uint32_t *own = s->kinds.data + note;
+    const uint32_t *own = s->argument_kinds.data + note;
     uint32_t i, kind = own[2];
 
-    for (i = 0; i < s->kinds.count && specdec__build_works(s->b, 1); i += SPECDEC__KIND_WORDS + 1)
-        if (s->kinds.data[i] == own[0] && s->kinds.data[i + 1] == own[1] && s->kinds.data[i + 2] != own[2])
+    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->b, 1); i += SPECDEC__KIND_WORDS + 1)
+        if (s->argument_kinds.data[i] == own[0] && s->argument_kinds.data[i + 1] == own[1] &&
+            s->argument_kinds.data[i + 2] != own[2])
             kind = 0;
     return kind;
 }
 
 /* Could a reader take a string of this rule for a number, array or other value, as the kind is unknown? */
-static int specdec__written_doubtful(specdec__schema *s, uint32_t rule)
+static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
-    for (i = 0; i < s->kinds.count && !s->b->failed; i += SPECDEC__KIND_WORDS + 1)
-        if (s->kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__written_known(s, i))
+    for (i = 0; i < s->argument_kinds.count && !s->b->failed; i += SPECDEC__KIND_WORDS + 1)
+        if (s->argument_kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
             return 1;
     return 0;
 }
 
 /* Appends a literal text to the concatenation `all`. */
-static void specdec__written_text(specdec__schema *s, uint32_t all, const char *text)
+static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
-    specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
+    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_text(s->b, (const unsigned char *)text, strlen(text)));
 }
 
 /* Appends up to two characters of white space, which some models write here. */
-static void specdec__written_space(specdec__schema *s, uint32_t all)
+static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
 {
-    specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+    specdec__syntax_prepend_child(s->b, all,
+                                  specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
 /* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
-static void specdec__written_pair(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
+static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
     specdec__build *b = s->b;
     const specdec__calls *row = s->calls;
     const int says = specdec__answer_says_kind(row);
-    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
 
     for (i = 0; i < 2; i++) {
-        const uint32_t one = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        const uint32_t one = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
         if (says)
-            specdec__written_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
-        specdec__written_text(s, one, row->key_end);
+            specdec__argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
+        specdec__argument_append_text(s, one, row->key_end);
         if (row->value_begin) {
-            specdec__written_space(s, one);
-            specdec__written_text(s, one, row->value_begin);
+            specdec__argument_append_space(s, one);
+            specdec__argument_append_text(s, one, row->value_begin);
         }
         if (i && row->flags & SPECDEC__CALLS_LINES)
-            specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_REPEAT,
-                                                            specdec__tree_character(b, '\n', '\n'), 0, 1));
-        specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, i ? rest : text, 0));
+            specdec__syntax_prepend_child(b, one,
+                                          specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
+                                                                   specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
+        specdec__syntax_prepend_child(b, one, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, i ? rest : text, 0));
         if (i && row->flags & SPECDEC__CALLS_LINES)
-            specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_REPEAT,
-                                                            specdec__tree_character(b, '\n', '\n'), 0, 1));
+            specdec__syntax_prepend_child(b, one,
+                                          specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
+                                                                   specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
         if (i)
-            specdec__written_text(s, one, row->value_end);
-        specdec__tree_prepend(b, any, one);
+            specdec__argument_append_text(s, one, row->value_end);
+        specdec__syntax_prepend_child(b, any, one);
     }
-    specdec__tree_prepend(b, all, any);
+    specdec__syntax_prepend_child(b, all, any);
 }
 
-/* Builds the rule of a member, with its name and marks. place: as in specdec__members_rule. Returns 0 when the member
-   may not be written. */
-static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m, uint32_t place)
+/* Builds the rule of a member, with its name and marks. place: as in specdec__members_value_rule. Returns 0 when the
+   member may not be written. */
+static uint32_t specdec__argument_member_rule(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->b;
     const int listed = place != UINT32_MAX;
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     const unsigned char *name = listed ? m->text + m->texts.data[2 * place] : (const unsigned char *)"";
     const size_t size = listed ? m->texts.data[2 * place + 1] : 0;
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     uint32_t rule, text;
 
-    if (listed && !specdec__written_name(s, name, size))
+    if (listed && !specdec__argument_name_fits(s, name, size))
         return 0;
-    s->within = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
-    text = specdec__members_rule(s, m, place, 0);
+    s->child_style = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
+    text = specdec__members_value_rule(s, m, place, 0);
     if (b->failed || text == UINT32_MAX)
         return 0;
     if (pairs) {
-        specdec__written_space(s, all);
-        specdec__written_text(s, all, s->calls->key_begin);
+        specdec__argument_append_space(s, all);
+        specdec__argument_append_text(s, all, s->calls->key_begin);
     }
     if (listed) {
-        specdec__tree_prepend(b, all, specdec__tree_text(b, name, size));
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, name, size));
     } else {
         specdec__source source;
         specdec__vector none;
@@ -32843,62 +32890,64 @@ static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m,
         memset(&none, 0, sizeof none);
         source.text = (const unsigned char *)"[a-zA-Z_][a-zA-Z0-9_]{0,31}";
         source.size = strlen((const char *)source.text);
-        specdec__tree_prepend(b, all, specdec__regex_parse(b, &source, &none, 1));
+        specdec__syntax_prepend_child(b, all, specdec__regex_parse(b, &source, &none, 1));
     }
     if (pairs) {
         if (!specdec__answer_says_kind(s->calls))
-            specdec__written_note(s, name, size, specdec__written_kind(s, text), text);
-        s->within = SPECDEC__STYLE_REST;
-        specdec__written_pair(s, all, text, specdec__members_rule(s, m, place, 0));
+            specdec__argument_store_kind(s, name, size, specdec__argument_value_kind(s, text), text);
+        s->child_style = SPECDEC__STYLE_REST;
+        specdec__argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
     } else {
         const int equals = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PYTHON;
 
-        specdec__literal_byte(s, all, equals ? '=' : ':');
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, text, 0));
+        specdec__literal_append_byte(s, all, equals ? '=' : ':');
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, text, 0));
     }
-    rule = specdec__build_rule(b);
-    return specdec__build_expression(b, rule, all) ? rule : 0;
+    rule = specdec__build_add_rule(b);
+    return specdec__build_rule_from_tree(b, rule, all) ? rule : 0;
 }
 
 /* The tree of a member behind another one: a comma where the form has commas, then the member. */
-static uint32_t specdec__written_next(specdec__schema *s, uint32_t member)
+static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->b;
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
     if (s->style != SPECDEC__STYLE_ARGUMENTS || s->calls->form != SPECDEC__CALLS_PAIRS) {
-        specdec__literal_byte(s, all, ',');
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
+        specdec__literal_append_byte(s, all, ',');
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 1));
     }
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+    specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
     return all;
 }
 
 /* The tree of the members of an object. Required ones must be written; unlisted names may be written only where no name
    is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
-static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m, int *empty)
+static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
     specdec__build *b = s->b;
-    uint32_t first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0), rest = 0, i, required = 0;
+    uint32_t first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), rest = 0, i, required = 0;
 
     *empty = 1;
-    if (!m->names.count && !m->patterns && !m->limited && m->most) {
-        const uint32_t member = specdec__written_member(s, m, UINT32_MAX);
+    if (!m->names.count && !m->patterns && !m->names_limited && m->most) {
+        const uint32_t member = specdec__argument_member_rule(s, m, UINT32_MAX);
 
         if (member) {
-            const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+            const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
-            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, specdec__written_next(s, member),
-                                                            0, UINT32_MAX));
-            specdec__tree_prepend(b, first, all);
+            specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
+            specdec__syntax_prepend_child(b, all,
+                                          specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
+                                                                   specdec__argument_next_member(s, member), 0,
+                                                                   UINT32_MAX));
+            specdec__syntax_prepend_child(b, first, all);
         }
     }
     for (i = m->names.count; i-- > 0 && !b->failed;) {
-        const uint32_t member = specdec__written_member(s, m, i);
-        const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-        const uint32_t behind = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__written_next(s, member) : 0, least = m->required.data[i] != 0;
+        const uint32_t member = specdec__argument_member_rule(s, m, i);
+        const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
+        const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
+        const uint32_t next = member ? specdec__argument_next_member(s, member) : 0, least = m->required.data[i] != 0;
         uint32_t rule;
 
         required += least;
@@ -32907,18 +32956,18 @@ static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m
         if (!member)
             continue;
         if (least) { /* members behind a required one are never the first */
-            first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+            first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
             *empty = 0;
         }
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
-        specdec__tree_prepend(b, behind, specdec__tree_add(b, SPECDEC__TREE_REPEAT, next, least, 1));
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
+        specdec__syntax_prepend_child(b, behind, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, next, least, 1));
         if (rest) {
-            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rest, 0));
-            specdec__tree_prepend(b, behind, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rest, 0));
+            specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rest, 0));
+            specdec__syntax_prepend_child(b, behind, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rest, 0));
         }
-        specdec__tree_prepend(b, first, all);
-        rule = specdec__build_rule(b);
-        if (!specdec__build_expression(b, rule, behind))
+        specdec__syntax_prepend_child(b, first, all);
+        rule = specdec__build_add_rule(b);
+        if (!specdec__build_rule_from_tree(b, rule, behind))
             return 0;
         b->nullable.data[rule] = !least && (!rest || b->nullable.data[rest]);
         rest = rule;
@@ -32930,39 +32979,39 @@ static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m
                              SPECDEC_ERROR_UNSUPPORTED, "it is not supported where calls are no JSON");
         return 0;
     }
-    return b->failed || (!b->tree.data[first + SPECDEC__TREE_CHILD] && !*empty) ? 0 : first;
+    return b->failed || (!b->tree.data[first + SPECDEC__SYNTAX_CHILD] && !*empty) ? 0 : first;
 }
 
 /* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
-static void specdec__written_objects(specdec__schema *s, specdec__members *m)
+static void specdec__argument_add_objects(specdec__schema *s, specdec__members *m)
 {
     specdec__build *b = s->b;
     const int braces = s->style == SPECDEC__STYLE_LITERAL;
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     int empty = 0;
-    uint32_t rule, members = specdec__written_members(s, m, &empty);
+    uint32_t rule, members = specdec__argument_members_tree(s, m, &empty);
 
     if (b->failed || !members)
         return;
     if (braces)
-        specdec__literal_byte(s, all, '{');
-    if (b->tree.data[members + SPECDEC__TREE_CHILD])
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, members, !empty, 1));
+        specdec__literal_append_byte(s, all, '{');
+    if (b->tree.data[members + SPECDEC__SYNTAX_CHILD])
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, members, !empty, 1));
     if (braces)
-        specdec__literal_byte(s, all, '}');
-    rule = specdec__build_rule(b);
-    if (!specdec__build_expression(b, rule, all))
+        specdec__literal_append_byte(s, all, '}');
+    rule = specdec__build_add_rule(b);
+    if (!specdec__build_rule_from_tree(b, rule, all))
         return;
-    s->empty |= empty && !braces;
-    specdec__schema_way(s, b->rules.data[rule]);
+    s->may_be_empty |= empty && !braces;
+    specdec__schema_add_alternative(s, b->rules.data[rule]);
 }
 
 /* Adds the JSON objects that obey all facts to the current rule. */
-static void specdec__schema_objects(specdec__schema *s)
+static void specdec__schema_add_objects(specdec__schema *s)
 {
     specdec__build *b = s->b;
-    specdec__members *m = (specdec__members *)(void *)specdec__build_scratch(b, sizeof *m / 4 + 1);
-    specdec__dfa *d = (specdec__dfa *)(void *)specdec__build_scratch(b, sizeof *d / 4 + 1);
+    specdec__members *m = (specdec__members *)(void *)specdec__build_reserve_scratch(b, sizeof *m / 4 + 1);
+    specdec__dfa *d = (specdec__dfa *)(void *)specdec__build_reserve_scratch(b, sizeof *d / 4 + 1);
     specdec__vector tree;
     uint32_t i, count, object, start, after, other, keys, required = 0, *sets, *place = NULL;
 
@@ -32970,28 +33019,28 @@ static void specdec__schema_objects(specdec__schema *s)
         return;
     memset(m, 0, sizeof *m);
     memset(&tree, 0, sizeof tree);
-    if (!specdec__members_read(s, m))
+    if (!specdec__members_collect(s, m))
         return;
-    specdec__members_spell(s, m);
-    if (b->raw) {
-        specdec__written_objects(s, m);
+    specdec__members_spell_names(s, m);
+    if (b->raw_strings) {
+        specdec__argument_add_objects(s, m);
         return;
     }
-    specdec__members_sort(s, m);
+    specdec__members_sort_names(s, m);
     count = m->names.count;
-    sets = specdec__build_scratch(b, 2 * (size_t)count + 1);
-    object = specdec__build_words(b, SPECDEC__OBJECT_WORDS + 3 * count + 1);
-    start = specdec__build_state(b, SPECDEC__VERTEX_OBJECT, 2);
-    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_MEMBER, 2);
+    sets = specdec__build_reserve_scratch(b, 2 * (size_t)count + 1);
+    object = specdec__build_add_words(b, SPECDEC__OBJECT_WORDS + 3 * count + 1);
+    start = specdec__build_add_state(b, SPECDEC__RECORD_OBJECT, 2);
+    after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_MEMBER, 2);
     for (i = 0; i < count && !b->failed; i++) {
-        const uint32_t rule = specdec__members_rule(s, m, i, 0);
+        const uint32_t rule = specdec__members_value_rule(s, m, i, 0);
 
         required += m->required.data[i] != 0;
         if (rule == UINT32_MAX && m->required.data[i])
             return; /* a required member is forbidden */
-        sets[i] = specdec__members_set(s, i + 1, rule);
+        sets[i] = specdec__members_add_set_state(s, i + 1, rule);
     }
-    other = specdec__members_other(s, m, d, &place);
+    other = specdec__members_add_unlisted(s, m, d, &place);
     if (b->failed)
         return;
     if (other && m->least > required + 1) {
@@ -32999,9 +33048,9 @@ static void specdec__schema_objects(specdec__schema *s)
                              "names that are free may come twice, and would not count");
         return;
     }
-    specdec__members_tree(s, m, other ? d : NULL, &tree);
-    keys = specdec__members_states(s, m, object, &tree, sets, other ? place : NULL);
-    i = specdec__schema_spaced(s, '"', keys);
+    specdec__members_build_tree(s, m, other ? d : NULL, &tree);
+    keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
+    i = specdec__schema_spaced_state(s, '"', keys);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = object;
@@ -33011,9 +33060,9 @@ static void specdec__schema_objects(specdec__schema *s)
     b->words[object + SPECDEC__OBJECT_KEYS] = keys;
     b->words[object + SPECDEC__OBJECT_COMMA] = i;
     b->words[object + SPECDEC__OBJECT_OTHER] = other;
-    b->words[object + SPECDEC__OBJECT_END] = s->end;
+    b->words[object + SPECDEC__OBJECT_END] = s->end_state;
     b->words[object + SPECDEC__OBJECT_AFTER] = after;
-    b->words[object + SPECDEC__OBJECT_COUNTS] = m->least > required || m->most != UINT32_MAX;
+    b->words[object + SPECDEC__OBJECT_COUNTS_MEMBERS] = m->least > required || m->most != UINT32_MAX;
     for (i = count + 1; i-- > 0;) {
         uint32_t *first = b->words + object + SPECDEC__OBJECT_WORDS;
 
@@ -33023,23 +33072,23 @@ static void specdec__schema_objects(specdec__schema *s)
             first[2 * count + 1 + i] = m->sorted.data[i];
         }
     }
-    specdec__schema_way(s, specdec__schema_byte(s, '{', start));
+    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '{', start));
 }
 
 /* ---- Shapes. */
 
 /* Refuses the schema if a keyword that is not supported applies to a type that the shape still allows. */
-static void specdec__schema_refuse(specdec__schema *s)
+static void specdec__schema_refuse_keywords(specdec__schema *s)
 {
     uint32_t i;
 
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const struct specdec__keyword *key;
 
         if (fact.kind != SPECDEC__KEY_NEVER)
             continue;
-        key = specdec__schema_keyword(s, fact.node - 1);
+        key = specdec__schema_find_keyword(s, fact.node - 1);
         if (key && key->types & s->types)
             specdec__schema_fail(s, fact.owner, key->name, SPECDEC_ERROR_UNSUPPORTED,
                                  fact.more ? "its opposite is not supported" : "it is not supported");
@@ -33047,16 +33096,16 @@ static void specdec__schema_refuse(specdec__schema *s)
 }
 
 /* Adds the values of a shape, whose facts are complete, to the current rule. */
-static void specdec__schema_shape(specdec__schema *s)
+static void specdec__schema_add_shape(specdec__schema *s)
 {
     uint32_t i, at;
 
-    if (++s->shapes > SPECDEC__SCHEMA_SHAPES) {
+    if (++s->shapes > SPECDEC__SHAPES_MOST) {
         specdec__build_fail(s->b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
         return;
     }
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const int list = fact.kind == SPECDEC__KEY_ENUM;
 
         if (!list && fact.kind != SPECDEC__KEY_CONST)
@@ -33064,7 +33113,7 @@ static void specdec__schema_shape(specdec__schema *s)
         at = 0;
         if (fact.more) { /* negated values: null, false and true are taken out of the types, others when their rules are
                             built */
-            while (!list || specdec__schema_each(s, fact.node, &at)) {
+            while (!list || specdec__schema_next_child(s, fact.node, &at)) {
                 const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
 
                 if (type & s->types && type >= SPECDEC__TYPE_ARRAY)
@@ -33077,43 +33126,43 @@ static void specdec__schema_shape(specdec__schema *s)
             }
             continue;
         }
-        if (!list && specdec__schema_obeys(s, fact.node))
+        if (!list && specdec__schema_value_obeys(s, fact.node))
             specdec__vector_push(s->b, &s->literals, fact.node);
-        while (list && specdec__schema_each(s, fact.node, &at) && !s->b->failed)
-            if (specdec__schema_obeys(s, at))
+        while (list && specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
+            if (specdec__schema_value_obeys(s, at))
                 specdec__vector_push(s->b, &s->literals, at);
         return;
     }
-    specdec__schema_refuse(s);
-    s->simple |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
+    specdec__schema_refuse_keywords(s);
+    s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
     if (s->types & SPECDEC__TYPE_NUMBER && !s->b->failed)
-        specdec__schema_numbers(s);
+        specdec__schema_add_numbers(s);
     if (s->types & SPECDEC__TYPE_STRING && !s->b->failed)
-        specdec__schema_strings(s);
+        specdec__schema_add_strings(s);
     if (s->types & SPECDEC__TYPE_ARRAY && !s->b->failed)
-        specdec__schema_arrays(s);
+        specdec__schema_add_arrays(s);
     if (s->types & SPECDEC__TYPE_OBJECT && !s->b->failed)
-        specdec__schema_objects(s);
+        specdec__schema_add_objects(s);
 }
 
 /* Removes the type object from a shape that both requires and forbids a member. */
-static void specdec__schema_prune(specdec__schema *s)
+static void specdec__schema_prune_types(specdec__schema *s)
 {
     uint32_t i, k;
 
     if (!(s->types & SPECDEC__TYPE_OBJECT))
         return;
-    for (i = 0; i < s->facts.count / 4 && specdec__build_works(s->b, 1); i++) {
-        const specdec__fact absent = specdec__schema_at(&s->facts, i);
+    for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->b, 1); i++) {
+        const specdec__fact absent = specdec__schema_get_fact(&s->facts, i);
 
         for (k = 0; absent.kind == SPECDEC__FACT_ABSENT && k < s->facts.count / 4; k++) {
-            const specdec__fact fact = specdec__schema_at(&s->facts, k);
+            const specdec__fact fact = specdec__schema_get_fact(&s->facts, k);
             uint32_t at = 0;
 
             if (fact.kind == SPECDEC__FACT_PRESENT && specdec__json_equal(s, fact.node, absent.node))
                 s->types &= ~SPECDEC__TYPE_OBJECT;
             if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
-                while (specdec__schema_each(s, fact.node, &at) && specdec__build_works(s->b, 1))
+                while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->b, 1))
                     if (specdec__json_equal(s, at, absent.node))
                         s->types &= ~SPECDEC__TYPE_OBJECT;
         }
@@ -33122,94 +33171,95 @@ static void specdec__schema_prune(specdec__schema *s)
 
 /* Takes pending terms apart into facts and branches, then tries the options of each branch, depth-first. Each
    combination of options is a shape. */
-static void specdec__schema_expand(specdec__schema *s)
+static void specdec__schema_expand_terms(specdec__schema *s)
 {
     uint32_t i, facts, branches, seen, types;
     specdec__fact branch;
 
-    for (i = 0; i < s->pending.count && s->types && !s->b->failed; i++)
-        specdec__schema_open(s, s->pending.data[i]);
-    s->pending.count = 0;
-    specdec__schema_prune(s);
-    if (!s->types || s->b->failed || !specdec__build_works(s->b, 16))
+    for (i = 0; i < s->pending_terms.count && s->types && !s->b->failed; i++)
+        specdec__schema_open_term(s, s->pending_terms.data[i]);
+    s->pending_terms.count = 0;
+    specdec__schema_prune_types(s);
+    if (!s->types || s->b->failed || !specdec__build_count_work(s->b, 16))
         return;
-    if (s->branch_at == s->branches.count / 4) {
-        specdec__schema_shape(s);
+    if (s->branch_index == s->branches.count / 4) {
+        specdec__schema_add_shape(s);
         return;
     }
-    branch = specdec__schema_at(&s->branches, s->branch_at);
-    if (++s->depth > SPECDEC__SCHEMA_DEPTH) {
+    branch = specdec__schema_get_fact(&s->branches, s->branch_index);
+    if (++s->depth > SPECDEC__BRANCH_DEPTH_MOST) {
         specdec__schema_fail(s, branch.owner, NULL, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in each other");
         return;
     }
-    s->branch_at++;
+    s->branch_index++;
     facts = s->facts.count;
     branches = s->branches.count;
-    seen = s->seen.count;
+    seen = s->opened_terms.count;
     types = s->types;
-    for (i = 0; !s->b->failed && specdec__schema_option(s, &branch, i); i++) {
-        specdec__schema_expand(s);
+    for (i = 0; !s->b->failed && specdec__schema_apply_option(s, &branch, i); i++) {
+        specdec__schema_expand_terms(s);
         s->facts.count = facts;
         s->branches.count = branches;
-        s->seen.count = seen;
-        s->pending.count = 0;
+        s->opened_terms.count = seen;
+        s->pending_terms.count = 0;
         s->types = types;
     }
     s->facts.count = facts;
-    s->pending.count = 0;
+    s->pending_terms.count = 0;
     s->types = types;
-    s->branch_at--;
+    s->branch_index--;
     s->depth--;
 }
 
 /* Builds the states of all listed values, null, false and true of the current rule. Returns the first state; 0: the
    rule has none. */
-static uint32_t specdec__schema_literals(specdec__schema *s)
+static uint32_t specdec__schema_add_literals(specdec__schema *s)
 {
     specdec__build *b = s->b;
-    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i, rule;
 
     for (i = 0; i < 3; i++)
-        if (s->simple >> i & 1)
-            specdec__tree_prepend(b, any, specdec__literal_word(s, i));
+        if (s->free_types >> i & 1)
+            specdec__syntax_prepend_child(b, any, specdec__literal_word_tree(s, i));
     for (i = 0; i < s->literals.count && !b->failed; i++) {
         const uint32_t node = s->literals.data[i];
-        const uint32_t tree = b->raw && specdec__schema_node(s, node)->kind == SPECDEC__JSON_STRING
-                                  ? 0 : specdec__literal_tree(s, node);
+        const uint32_t tree = b->raw_strings && specdec__schema_node(s, node)->kind == SPECDEC__JSON_STRING
+                                  ? 0 : specdec__literal_value_tree(s, node);
 
         if (tree)
-            specdec__tree_prepend(b, any, tree);
+            specdec__syntax_prepend_child(b, any, tree);
     }
-    if (b->failed || !b->tree.data[any + SPECDEC__TREE_CHILD])
+    if (b->failed || !b->tree.data[any + SPECDEC__SYNTAX_CHILD])
         return 0;
-    rule = specdec__build_rule(b);
-    return specdec__build_expression(b, rule, any) ? b->rules.data[rule] : 0;
+    rule = specdec__build_add_rule(b);
+    return specdec__build_rule_from_tree(b, rule, any) ? b->rules.data[rule] : 0;
 }
 
 /* Adds the listed strings to the current rule, in styles where strings are raw. */
-static void specdec__schema_raw_literals(specdec__schema *s)
+static void specdec__schema_add_raw_literals(specdec__schema *s)
 {
     specdec__build *b = s->b;
-    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     specdec__dfa d;
     uint32_t i;
 
-    for (i = 0; b->raw && i < s->literals.count && !b->failed; i++) {
+    for (i = 0; b->raw_strings && i < s->literals.count && !b->failed; i++) {
         size_t size;
         const unsigned char *text = specdec__schema_node(s, s->literals.data[i])->kind == SPECDEC__JSON_STRING
-                                        ? specdec__schema_spelled(s, s->literals.data[i], &size) : NULL;
+                                        ? specdec__schema_spell_string(s, s->literals.data[i], &size) : NULL;
 
         if (text)
-            specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
+            specdec__syntax_prepend_child(b, any, specdec__syntax_add_text(b, text, size));
     }
-    if (!b->failed && b->tree.data[any + SPECDEC__TREE_CHILD] && specdec__strings_tree(b, &d, any) &&
-        (!s->doubtful || specdec__raw_subtract(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
-        specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
+    if (!b->failed && b->tree.data[any + SPECDEC__SYNTAX_CHILD] && specdec__strings_tree_dfa(b, &d, any) &&
+        (!s->ambiguous || specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) &&
+        specdec__raw_add_marks(s, &d))
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(b, &d, NULL, NULL));
 }
 
 /* Begins a conjunction: sets types and raw strings by its style. */
-static void specdec__schema_style(specdec__schema *s, const uint32_t *conjunction)
+static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conjunction)
 {
     static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
                                      SPECDEC__TYPE_ALL & ~SPECDEC__TYPE_STRING, SPECDEC__TYPE_ALL};
@@ -33218,16 +33268,16 @@ static void specdec__schema_style(specdec__schema *s, const uint32_t *conjunctio
     s->style = style;
     s->tool = conjunction[SPECDEC__CONJUNCTION_TOOL];
     s->types = types[style];
-    s->within = style == SPECDEC__STYLE_LITERAL ? style : (uint32_t)SPECDEC__STYLE_JSON;
-    s->b->raw = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
+    s->child_style = style == SPECDEC__STYLE_LITERAL ? style : (uint32_t)SPECDEC__STYLE_JSON;
+    s->b->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
-    s->doubtful = style == SPECDEC__STYLE_TEXT &&
-                  specdec__written_doubtful(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
-    s->empty = 0;
+    s->ambiguous = style == SPECDEC__STYLE_TEXT &&
+                  specdec__argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+    s->may_be_empty = 0;
 }
 
 /* Builds the rule of a conjunction. */
-static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
+static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->b;
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
@@ -33235,36 +33285,38 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
 
-    s->facts.count = s->branches.count = s->pending.count = s->seen.count = 0;
-    s->branch_at = s->depth = s->shapes = s->simple = 0;
-    s->literals.count = s->ways.count = 0;
-    specdec__schema_style(s, words);
+    s->facts.count = s->branches.count = s->pending_terms.count = s->opened_terms.count = 0;
+    s->branch_index = s->depth = s->shapes = s->free_types = 0;
+    s->literals.count = s->alternatives.count = 0;
+    specdec__schema_begin_style(s, words);
     for (i = 0; i < count; i++)
-        specdec__vector_push(b, &s->pending, s->terms.data[first + i]);
-    specdec__schema_expand(s);
+        specdec__vector_push(b, &s->pending_terms, s->terms.data[first + i]);
+    specdec__schema_expand_terms(s);
     if (b->failed)
         return;
-    specdec__schema_way(s, specdec__schema_literals(s));
-    specdec__schema_raw_literals(s);
-    if (s->simple & SPECDEC__TYPE_STRING)
-        specdec__schema_way(s, b->raw ? b->rules.data[specdec__raw_any(s)] : b->quote);
-    if (s->simple & SPECDEC__TYPE_FRACTION)
-        specdec__schema_way(s, b->rules.data[s->number_rule]);
-    else if (s->simple & SPECDEC__TYPE_INTEGER)
-        specdec__schema_way(s, b->rules.data[s->integer_rule]);
+    specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
+    specdec__schema_add_raw_literals(s);
+    if (s->free_types & SPECDEC__TYPE_STRING)
+        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_rule(s)] : b->string_quote);
+    if (s->free_types & SPECDEC__TYPE_FRACTION)
+        specdec__schema_add_alternative(s, b->rules.data[s->number_rule]);
+    else if (s->free_types & SPECDEC__TYPE_INTEGER)
+        specdec__schema_add_alternative(s, b->rules.data[s->integer_rule]);
     if (b->failed)
         return;
-    b->nullable.data[rule] = s->empty != 0;
-    if (s->ways.count == 1) {
-        b->rules.data[rule] = s->ways.data[0];
+    b->nullable.data[rule] = s->may_be_empty != 0;
+    if (s->alternatives.count == 1) {
+        b->rules.data[rule] = s->alternatives.data[0];
         return;
     }
-    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | (s->empty ? SPECDEC__VERTEX_FINAL : 0),
-                                 2 + 2 * s->ways.count);
-    for (i = 0; i < s->ways.count && !b->failed; i++) {
-        const uint32_t state = s->ways.data[i];
-        uint32_t called = state == b->quote && !b->raw ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
-                          : state == b->rules.data[s->integer_rule] ? s->integer_rule : specdec__build_rule(b);
+    start = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | (s->may_be_empty ? SPECDEC__RECORD_FINAL : 0),
+                                     2 + 2 * s->alternatives.count);
+    for (i = 0; i < s->alternatives.count && !b->failed; i++) {
+        const uint32_t state = s->alternatives.data[i];
+        uint32_t called = state == b->string_quote && !b->raw_strings ? 0
+                          : state == b->rules.data[s->number_rule]    ? s->number_rule
+                          : state == b->rules.data[s->integer_rule]   ? s->integer_rule
+                                                                      : specdec__build_add_rule(b);
 
         if (b->failed)
             return;
@@ -33273,19 +33325,19 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     }
     if (b->failed)
         return;
-    b->words[start + 1] = s->ways.count;
+    b->words[start + 1] = s->alternatives.count;
     b->rules.data[rule] = start;
 }
 
 /* Names the keyword in an error that names none yet, with the first schema of a conjunction. */
-static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
+static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
 
-    if (s->bad_key || s->bad_node || !words[SPECDEC__CONJUNCTION_COUNT])
+    if (s->error_key || s->error_node || !words[SPECDEC__CONJUNCTION_COUNT])
         return;
-    s->bad_node = s->terms.data[words[SPECDEC__CONJUNCTION_FIRST]] >> 1;
-    s->bad_key = key;
+    s->error_node = s->terms.data[words[SPECDEC__CONJUNCTION_FIRST]] >> 1;
+    s->error_key = key;
 }
 
 /* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
@@ -33305,12 +33357,12 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
     if (s->j.size < UINT32_MAX / 64)
         specdec__json_read(&s->j);
     nodes = s->j.count;
-    s->j.nodes = (specdec__json_node *)(void *)specdec__build_scratch(b, nodes * (sizeof *s->j.nodes / 4));
+    s->j.nodes = (specdec__json_node *)(void *)specdec__build_reserve_scratch(b, nodes * (sizeof *s->j.nodes / 4));
     if (b->failed)
         return 0;
     s->j.room = nodes;
     if (!specdec__json_read(&s->j)) {
-        b->at = s->j.at;
+        b->error_at = s->j.at;
         return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
     }
     i = specdec__schema_get(s, 0, "$schema");
@@ -33319,33 +33371,33 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
         size_t k;
 
         for (k = 0; k + 8 < raw.size; k++)
-            s->old |= memcmp(raw.data + k, "draft-0", 7) == 0;
+            s->legacy_refs |= memcmp(raw.data + k, "draft-0", 7) == 0;
     }
-    specdec__strings_begin(b, &s->body, &s->body_place);
-    s->number_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
-    s->integer_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)");
-    s->end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
+    specdec__strings_add_states(b, &s->string_dfa, &s->string_states);
+    s->number_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
+    s->integer_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)");
+    s->end_state = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
     from = b->ranges.count;
-    specdec__range_add(b, 9, 10);
-    specdec__range_add(b, 13, 13);
-    specdec__range_add(b, ' ', ' ');
-    s->space = specdec__tree_set(b, from);
+    specdec__syntax_add_range(b, 9, 10);
+    specdec__syntax_add_range(b, 13, 13);
+    specdec__syntax_add_range(b, ' ', ' ');
+    s->space_tree = specdec__syntax_add_set(b, from);
     return !b->failed;
 }
 
 /* Builds the rules of all conjunctions, also of those that are added on the way. Returns 0 when it failed. */
-static int specdec__schema_conjunctions(specdec__schema *s)
+static int specdec__schema_build_conjunctions(specdec__schema *s)
 {
     specdec__build *b = s->b;
     uint32_t i;
 
     for (i = 0; i < specdec__schema_conjunction_count(s) && !b->failed; i++)
-        specdec__schema_build(s, i);
-    b->raw = 0;
+        specdec__schema_build_conjunction(s, i);
+    b->raw_strings = 0;
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
-            specdec__schema_blame(s, i - 1,
-                                  b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
+            specdec__schema_blame_keyword(
+                s, i - 1, b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
         return 0;
     }
     return 1;
@@ -33359,13 +33411,13 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
 
     if (!specdec__schema_begin(s, b, text, size, compact))
         return;
-    root = specdec__schema_rule(s, &term, 1);
-    if (!specdec__schema_conjunctions(s))
+    root = specdec__schema_conjunction_rule(s, &term, 1);
+    if (!specdec__schema_build_conjunctions(s))
         return;
     specdec__build_finish(b, root, s->free_space);
-    for (i = 0; b->crowd && i < specdec__schema_conjunction_count(s); i++)
-        if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowd)
-            specdec__schema_blame(s, i, "anyOf, oneOf or not");
+    for (i = 0; b->crowded_state && i < specdec__schema_conjunction_count(s); i++)
+        if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowded_state)
+            specdec__schema_blame_keyword(s, i, "anyOf, oneOf or not");
 }
 
 SPECDEC__FOR_SPEED
@@ -33378,7 +33430,7 @@ SPECDEC__FOR_SIZE
 
 /* Appends a literal part of JSON to the concatenation `all`. If white space is free, it may stand around all
    punctuation outside strings; else only where the text has a space. */
-static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char *text)
+static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const char *text)
 {
     int string = 0;
 
@@ -33386,20 +33438,21 @@ static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char 
         const int punctuation = !string && strchr("{}[],:", *text) != NULL;
 
         if (!string && specdec__answer_is_space((unsigned char)*text)) { /* a space that some models leave out */
-            specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
+            specdec__syntax_prepend_child(s->b, all,
+                                          specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 1));
             continue;
         }
         if (punctuation)
-            specdec__literal_space(s, all);
-        specdec__literal_byte(s, all, (unsigned char)*text);
+            specdec__literal_append_space(s, all);
+        specdec__literal_append_byte(s, all, (unsigned char)*text);
         if (punctuation)
-            specdec__literal_space(s, all);
+            specdec__literal_append_space(s, all);
         string ^= *text == '"';
     }
 }
 
 /* The schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
-static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
+static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
     uint32_t function = specdec__schema_get(s, tool, "function"), parameters;
 
@@ -33414,14 +33467,14 @@ static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_
 }
 
 /* Does this form of calls write arguments in a style other than JSON? */
-static int specdec__tools_written(const specdec__calls *row)
+static int specdec__tools_has_own_style(const specdec__calls *row)
 {
     return row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_PYTHON ||
            row->form == SPECDEC__CALLS_BRACES;
 }
 
 /* Is a tool among the chosen ones? No choices: all are. */
-static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
+static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
     int i;
 
@@ -33432,13 +33485,13 @@ static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const 
 }
 
 /* Appends a literal text to the concatenation `all`. */
-static void specdec__tools_text(specdec__schema *s, uint32_t all, const char *text)
+static void specdec__tools_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
-    specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
+    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_text(s->b, (const unsigned char *)text, strlen(text)));
 }
 
 /* Appends the tree of a regular expression to the concatenation `all`. */
-static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *expression)
+static void specdec__tools_append_regex(specdec__schema *s, uint32_t all, const char *expression)
 {
     specdec__source source;
     specdec__vector none;
@@ -33447,102 +33500,103 @@ static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *e
     memset(&none, 0, sizeof none);
     source.text = (const unsigned char *)expression;
     source.size = strlen(expression);
-    specdec__tree_prepend(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
+    specdec__syntax_prepend_child(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
 }
 
 /* Appends up to two characters of white space. */
-static void specdec__tools_space(specdec__schema *s, uint32_t all)
+static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 {
-    specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+    specdec__syntax_prepend_child(s->b, all,
+                                  specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
 /* Appends what a form of calls writes between its mark and the name of the tool. */
-static void specdec__tools_before(specdec__schema *s, uint32_t all)
+static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
     if (row->id) { /* an identifier of the call */
-        specdec__tools_match(s, all, "[^<]{1,40}");
-        specdec__tools_text(s, all, row->id);
+        specdec__tools_append_regex(s, all, "[^<]{1,40}");
+        specdec__tools_append_text(s, all, row->id);
     }
     if (row->flags & SPECDEC__CALLS_PATH)
-        specdec__tools_text(s, all, "functions.");
+        specdec__tools_append_text(s, all, "functions.");
     if (row->form == SPECDEC__CALLS_PYTHON)
-        specdec__tools_match(s, all, "(\\[[ \\n]?)?");
+        specdec__tools_append_regex(s, all, "(\\[[ \\n]?)?");
 }
 
 /* Appends what a form of calls writes between the name of the tool and its arguments. */
-static void specdec__tools_between(specdec__schema *s, uint32_t all)
+static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
     if (row->flags & SPECDEC__CALLS_PATH)
-        specdec__tools_match(s, all, ":\\d{1,4}");
+        specdec__tools_append_regex(s, all, ":\\d{1,4}");
     if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
-        specdec__tools_match(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
-    specdec__tools_text(s, all, row->middle);
+        specdec__tools_append_regex(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
+    specdec__tools_append_text(s, all, row->middle);
     if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
-        specdec__tools_space(s, all);
+        specdec__tools_append_space(s, all);
 }
 
 /* Appends what a form of calls writes behind the arguments. */
-static void specdec__tools_behind(specdec__schema *s, uint32_t all)
+static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
     if (row->form == SPECDEC__CALLS_PAIRS) {
-        specdec__tools_space(s, all);
-        specdec__tools_text(s, all, row->close);
+        specdec__tools_append_space(s, all);
+        specdec__tools_append_text(s, all, row->close);
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
-        specdec__literal_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
+        specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
     } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
-        const uint32_t mark = specdec__tree_add(s->b, SPECDEC__TREE_ALL, 0, 0, 0);
+        const uint32_t mark = specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-        specdec__tools_text(s, mark, row->close);
-        specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, mark, 0, 1));
+        specdec__tools_append_text(s, mark, row->close);
+        specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
 }
 
 /* The tree of a call of a tool, from behind the mark that begins calls to the end of the arguments. rule: that of the
    arguments, 0: the tool has none. */
-static uint32_t specdec__tools_call(specdec__schema *s, uint32_t name, uint32_t rule)
+static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->b;
     const specdec__calls *row = s->calls;
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     const specdec__bytes raw = specdec__json_raw(&s->j, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
-        specdec__tools_literal(s, all, strchr(row->begin, '{'));
-        specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
-        specdec__literal_byte(s, all, '"');
-        specdec__tools_literal(s, all, row->behind + 1);
+        specdec__tools_append_json(s, all, strchr(row->begin, '{'));
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, raw.data + 1, raw.size - 2));
+        specdec__literal_append_byte(s, all, '"');
+        specdec__tools_append_json(s, all, row->behind + 1);
     } else {
         size_t size;
         const unsigned char *text;
 
-        b->raw = 1;
-        text = specdec__schema_spelled(s, name, &size);
-        b->raw = 0;
-        specdec__tools_before(s, all);
+        b->raw_strings = 1;
+        text = specdec__schema_spell_string(s, name, &size);
+        b->raw_strings = 0;
+        specdec__tools_append_prefix(s, all);
         if (text)
-            specdec__tree_prepend(b, all, specdec__tree_text(b, text, size));
-        specdec__tools_between(s, all);
+            specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, text, size));
+        specdec__tools_append_middle(s, all);
     }
     if (rule)
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
-    else if (!specdec__tools_written(row))
-        specdec__tools_literal(s, all, "{}");
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rule, 0));
+    else if (!specdec__tools_has_own_style(row))
+        specdec__tools_append_json(s, all, "{}");
     if (json)
-        specdec__tools_literal(s, all, "}");
+        specdec__tools_append_json(s, all, "}");
     else
-        specdec__tools_behind(s, all);
+        specdec__tools_append_suffix(s, all);
     return all;
 }
 
 /* Does a form of calls write them as a JSON list, whose bracket is opened before the first object? */
-static int specdec__tools_lists(const specdec__calls *row)
+static int specdec__tools_calls_are_list(const specdec__calls *row)
 {
     const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->mark) : 0;
     const char *from = row->begin, *object;
@@ -33555,26 +33609,26 @@ static int specdec__tools_lists(const specdec__calls *row)
 }
 
 /* Writes the kinds of all arguments into the constraint. */
-static void specdec__tools_kinds(specdec__schema *s)
+static void specdec__tools_store_kinds(specdec__schema *s)
 {
     specdec__build *b = s->b;
-    const uint32_t count = s->kinds.count / (SPECDEC__KIND_WORDS + 1);
-    const uint32_t at = count ? specdec__build_words(b, count * SPECDEC__KIND_WORDS) : 0;
+    const uint32_t count = s->argument_kinds.count / (SPECDEC__KIND_WORDS + 1);
+    const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__KIND_WORDS) : 0;
     uint32_t i;
 
     for (i = 0; i < count && !b->failed; i++) {
-        memcpy(b->words + at + i * SPECDEC__KIND_WORDS, s->kinds.data + i * (SPECDEC__KIND_WORDS + 1), 8);
-        b->words[at + i * SPECDEC__KIND_WORDS + 2] = specdec__written_known(s, i * (SPECDEC__KIND_WORDS + 1));
+        memcpy(b->words + at + i * SPECDEC__KIND_WORDS, s->argument_kinds.data + i * (SPECDEC__KIND_WORDS + 1), 8);
+        b->words[at + i * SPECDEC__KIND_WORDS + 2] = specdec__argument_stored_kind(s, i * (SPECDEC__KIND_WORDS + 1));
     }
-    b->kinds = at;
-    b->kind_count = b->failed ? 0 : count;
+    b->argument_kinds = at;
+    b->argument_kind_count = b->failed ? 0 : count;
 }
 
 /* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
-static SPECDEC__UNUSED void specdec__tools_tell(specdec_splitter *splitter, const specdec_constraint *calls)
+static SPECDEC__UNUSED void specdec__tools_tell_splitter(specdec_splitter *splitter, const specdec_constraint *calls)
 {
-    splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->kinds : NULL;
-    splitter->kind_count = calls ? (int)calls->kind_count : 0;
+    splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->argument_kinds : NULL;
+    splitter->kind_count = calls ? (int)calls->argument_kind_count : 0;
 }
 
 /* Builds the constraint of tool calls. source->text: a JSON array of tools as in requests of the OpenAI API. */
@@ -33597,45 +33651,46 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
         return;
     }
     memset(&rules, 0, sizeof rules);
-    root = specdec__build_rule(b);
-    while (specdec__schema_each(s, 0, &tool) && !b->failed) {
-        uint32_t schema = specdec__tools_schema(s, tool, &name), term = schema << 1;
+    root = specdec__build_add_rule(b);
+    while (specdec__schema_next_child(s, 0, &tool) && !b->failed) {
+        uint32_t schema = specdec__tools_arguments_schema(s, tool, &name), term = schema << 1;
 
-        if (!b->failed && schema && specdec__tools_chosen(s, name, source->choices, source->choice_count)) {
-            specdec__vector_push(b, &s->roots, schema);
-            s->within = specdec__tools_written(row) ? SPECDEC__STYLE_ARGUMENTS : SPECDEC__STYLE_JSON;
+        if (!b->failed && schema && specdec__tools_is_chosen(s, name, source->choices, source->choice_count)) {
+            specdec__vector_push(b, &s->documents, schema);
+            s->child_style = specdec__tools_has_own_style(row) ? SPECDEC__STYLE_ARGUMENTS : SPECDEC__STYLE_JSON;
             s->tool = name;
-            specdec__vector_push(b, &rules, specdec__schema_rule(s, &term, 1));
+            specdec__vector_push(b, &rules, specdec__schema_conjunction_rule(s, &term, 1));
         } else {
             specdec__vector_push(b, &rules, 0);
         }
     }
-    if (b->failed || !specdec__schema_conjunctions(s))
+    if (b->failed || !specdec__schema_build_conjunctions(s))
         return;
-    any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
-    for (tool = 0; specdec__schema_each(s, 0, &tool) && !b->failed; i++) {
-        specdec__tools_schema(s, tool, &name);
-        if (specdec__tools_chosen(s, name, source->choices, source->choice_count))
-            specdec__tree_prepend(b, any, specdec__tools_call(s, name, rules.data[i]));
+    any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
+    for (tool = 0; specdec__schema_next_child(s, 0, &tool) && !b->failed; i++) {
+        specdec__tools_arguments_schema(s, tool, &name);
+        if (specdec__tools_is_chosen(s, name, source->choices, source->choice_count))
+            specdec__syntax_prepend_child(b, any, specdec__tools_call_tree(s, name, rules.data[i]));
     }
-    if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD]) {
+    if (!b->failed && !b->tree.data[any + SPECDEC__SYNTAX_CHILD]) {
         specdec__build_fail(b, SPECDEC_ERROR_FORMAT, "no tool has such a name");
         return;
     }
-    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     if (row->form != SPECDEC__CALLS_CHANNEL)
-        specdec__tools_space(s, all);
-    if (specdec__tools_lists(row)) { /* already open before a second call */
-        const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        specdec__tools_append_space(s, all);
+    if (specdec__tools_calls_are_list(row)) { /* already open before a second call */
+        const uint32_t bracket = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-        specdec__literal_byte(s, bracket, '[');
-        specdec__literal_space(s, bracket);
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, bracket, 0, 1));
+        specdec__literal_append_byte(s, bracket, '[');
+        specdec__literal_append_space(s, bracket);
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, bracket, 0, 1));
     }
-    specdec__tree_prepend(b, all, any);
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
-    specdec__tools_kinds(s);
-    if (specdec__build_expression(b, root, all))
+    specdec__syntax_prepend_child(b, all, any);
+    specdec__syntax_prepend_child(b, all,
+                                  specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
+    specdec__tools_store_kinds(s);
+    if (specdec__build_rule_from_tree(b, root, all))
         specdec__build_finish(b, root, s->free_space);
 }
 
@@ -33659,7 +33714,7 @@ static void specdec__compile_regex(specdec__build *b, const unsigned char *text,
     s.text = text;
     s.size = size;
     b->repeat_limit = 256;
-    rule = specdec__build_rule(b);
+    rule = specdec__build_add_rule(b);
     specdec__vector_push(b, &trees, 0);
     tree = specdec__regex_parse(b, &s, &trees, 1);
     if (b->failed)
@@ -33673,21 +33728,22 @@ static void specdec__compile_regex(specdec__build *b, const unsigned char *text,
 /* Builds the constraint of a list of texts, of which one must be written, byte by byte. */
 static void specdec__compile_choices(specdec__build *b, const char *const *choices, int count)
 {
-    uint32_t start, any = UINT32_MAX, at, rule = specdec__build_rule(b);
+    uint32_t start, any = UINT32_MAX, at, rule = specdec__build_add_rule(b);
     specdec__dfa d;
     int i;
 
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
     for (i = 0; i < count && !b->failed; i++) {
         size_t k;
 
         for (at = start, k = strlen(choices[i]); k-- > 0 && !b->failed;)
-            at = specdec__nfa_add(b, SPECDEC__NFA_BYTE | (uint32_t)(unsigned char)choices[i][k] * 0x10100u, at, 0);
-        any = specdec__nfa_either(b, any, at);
+            at = specdec__nfa_add_state(b, SPECDEC__NFA_BYTE | (uint32_t)(unsigned char)choices[i][k] * 0x10100u, at,
+                                        0);
+        any = specdec__nfa_add_split(b, any, at);
     }
     if (b->failed || !specdec__dfa_build(b, &d, any))
         return;
-    at = specdec__emit(b, &d, NULL, NULL);
+    at = specdec__dfa_write_records(b, &d, NULL, NULL);
     if (b->failed)
         return;
     b->rules.data[rule] = at;
@@ -33695,20 +33751,20 @@ static void specdec__compile_choices(specdec__build *b, const char *const *choic
 }
 
 /* Writes the error of a source to `error`, with its line and column. */
-static specdec_result specdec__compile_fail_at(const specdec__build *b, const unsigned char *text, size_t size,
-                                               specdec_error *error)
+static specdec_result specdec__compile_fail_at_byte(const specdec__build *b, const unsigned char *text, size_t size,
+                                                    specdec_error *error)
 {
     size_t i, line = 1, column = 1;
 
-    for (i = 0; i < b->at && i < size; i++) {
+    for (i = 0; i < b->error_at && i < size; i++) {
         line += text[i] == '\n';
         column = text[i] == '\n' ? 1 : column + ((text[i] & 0xc0) != 0x80);
     }
-    return specdec__fail(error, (specdec_result)b->failed, "line %zu, column %zu: %s", line, column, b->why);
+    return specdec__fail(error, (specdec_result)b->failed, "line %zu, column %zu: %s", line, column, b->error_text);
 }
 
 /* Writes the error of a JSON schema to `error`: the keyword, and the JSON pointer (RFC 6901) of its schema. */
-static specdec_result specdec__compile_path(const specdec__schema *s, specdec_error *error)
+static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s, specdec_error *error)
 {
     char path[160];
     size_t used = 0;
@@ -33716,13 +33772,13 @@ static specdec_result specdec__compile_path(const specdec__schema *s, specdec_er
     const specdec__build *b = s->b;
 
     path[used++] = '#';
-    while (at < s->bad_node && used < sizeof path - 24) { /* from the root down to the node, name by name */
+    while (at < s->error_node && used < sizeof path - 24) { /* from the root down to the node, name by name */
         uint32_t child = 0, number = 0;
 
-        while (specdec__schema_each(s, at, &child)) {
+        while (specdec__schema_next_child(s, at, &child)) {
             const uint32_t value = specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT ? child + 1 : child;
 
-            if (specdec__schema_node(s, value)->next > s->bad_node)
+            if (specdec__schema_node(s, value)->next > s->error_node)
                 break;
             number++;
         }
@@ -33745,8 +33801,8 @@ static specdec_result specdec__compile_path(const specdec__schema *s, specdec_er
         }
     }
     path[used] = 0;
-    return specdec__fail(error, (specdec_result)b->failed, "%s%s%s: %s", s->bad_key ? s->bad_key : "the schema",
-                         " at ", path, b->why);
+    return specdec__fail(error, (specdec_result)b->failed, "%s%s%s: %s", s->error_key ? s->error_key : "the schema",
+                         " at ", path, b->error_text);
 }
 
 /* Compiles a constraint from its source into the caller's block. The reason of a failure is written to `error`. */
@@ -33763,7 +33819,7 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
         case SPECDEC_CONSTRAINT_REGEX: specdec__compile_regex(b, text, size); break;
         case SPECDEC_CONSTRAINT_CHOICES: specdec__compile_choices(b, source->choices, source->choice_count); break;
         default:
-            s = (specdec__schema *)(void *)specdec__build_scratch(b, sizeof *s / 4 + 1);
+            s = (specdec__schema *)(void *)specdec__build_reserve_scratch(b, sizeof *s / 4 + 1);
             if (s && source->kind == SPECDEC_CONSTRAINT_TOOLS)
                 specdec__tools_compile(s, b, source, size);
             else if (s)
@@ -33775,15 +33831,15 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
         return SPECDEC_OK;
     if (b->failed == SPECDEC_ERROR_MEMORY)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes are too few to compile this in", bytes);
-    if (s && s->bad_key)
-        return specdec__compile_path(s, error);
-    if (s && (b->at || !s->j.nodes || s->j.failed))
-        return specdec__compile_fail_at(b, text, size, error);
-    if (s && s->bad_node)
-        return specdec__compile_path(s, error);
-    if (text && b->at)
-        return specdec__compile_fail_at(b, text, size, error);
-    return specdec__fail(error, (specdec_result)b->failed, "%s", b->why);
+    if (s && s->error_key)
+        return specdec__compile_fail_at_keyword(s, error);
+    if (s && (b->error_at || !s->j.nodes || s->j.failed))
+        return specdec__compile_fail_at_byte(b, text, size, error);
+    if (s && s->error_node)
+        return specdec__compile_fail_at_keyword(s, error);
+    if (text && b->error_at)
+        return specdec__compile_fail_at_byte(b, text, size, error);
+    return specdec__fail(error, (specdec_result)b->failed, "%s", b->error_text);
 }
 
 SPECDEC__FOR_SPEED
@@ -33814,24 +33870,27 @@ typedef struct specdec__trie_tree {
 /* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
 struct specdec_token_trie {
     const specdec__vocab *vocab;
-    uint32_t words;            /* words of 32 bits of a mask */
-    unsigned char *text;       /* bytes of all tokens, one after the other */
-    uint32_t *at;              /* (tokens + 1) offset of each token in text */
-    specdec__trie_tree all;    /* trie of whole tokens */
-    specdec__trie_tree rest;   /* trie of tokens with characters that are not plain, from the first such character on */
-    uint32_t *plain;           /* (words) mask of tokens that consist of plain characters */
-    uint32_t *brief;           /* (words) mask of those plain tokens that have at most SPECDEC__LIVE_BYTES bytes */
-    uint32_t *by_length;       /* (plain_count) plain tokens, in order of their number of characters */
-    uint32_t length_at[SPECDEC__TRIE_LONGEST + 2]; /* index in by_length of the first token with so many characters */
+    uint32_t words;                     /* words of 32 bits of a mask */
+    unsigned char *text;                /* bytes of all tokens, one after the other */
+    uint32_t *offset;                   /* (tokens + 1) offset of each token in text */
+    specdec__trie_tree all;             /* trie of whole tokens */
+    specdec__trie_tree rest;            /* trie of tokens with characters that are not plain, from the first such
+                                           character on */
+    uint32_t *plain;                    /* (words) mask of tokens that consist of plain characters */
+    uint32_t *brief;                    /* (words) mask of those plain tokens that have at most SPECDEC__LIVE_BYTES
+                                           bytes */
+    uint32_t *by_length;                /* (plain_count) plain tokens, in order of their number of characters */
+    uint32_t length_begin[SPECDEC__TRIE_LONGEST + 2]; /* index in by_length of the first token of so many characters */
     uint32_t plain_count, rest_longest; /* number of plain tokens; bytes of the longest entry of `rest` */
-    unsigned char *characters; /* (tokens) plain characters in front of the first one that is not plain */
-    unsigned char lengths[SPECDEC__TRIE_LONGEST + 1]; /* [i]: 1 if an entry of `rest` has i plain characters in front */
+    unsigned char *plain_characters;    /* (tokens) plain characters in front of the first one that is not plain */
+    unsigned char rest_lengths[SPECDEC__TRIE_LONGEST + 1]; /* [i]: 1 if an entry of `rest` has i plain characters in
+                                                              front */
     /* while the tries are built: */
-    const unsigned char *from; /* (tokens) byte of the token at which its entry begins */
+    const unsigned char *entry_begin; /* (tokens) byte of the token at which its entry begins */
 };
 
 /* Bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
-static size_t specdec__trie_plain(const unsigned char *text, size_t size)
+static size_t specdec__trie_plain_character(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__text_sequence(text, size) : 0;
 
@@ -33839,19 +33898,21 @@ static size_t specdec__trie_plain(const unsigned char *text, size_t size)
 }
 
 /* Does the entry of token a come before that of token c, in order of bytes? */
-static int specdec__trie_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
+static int specdec__trie_entry_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
 {
-    const unsigned char *x = t->text + t->at[a] + t->from[a], *y = t->text + t->at[c] + t->from[c];
-    const size_t m = t->at[a + 1] - t->at[a] - t->from[a], n = t->at[c + 1] - t->at[c] - t->from[c];
+    const unsigned char *x = t->text + t->offset[a] + t->entry_begin[a],
+                        *y = t->text + t->offset[c] + t->entry_begin[c];
+    const size_t m = t->offset[a + 1] - t->offset[a] - t->entry_begin[a],
+                 n = t->offset[c + 1] - t->offset[c] - t->entry_begin[c];
     const int order = memcmp(x, y, m < n ? m : n);
 
     return order ? order < 0 : m != n ? m < n : a < c;
 }
 
-SPECDEC__HEAP(specdec__trie_sink, uint32_t, specdec_token_trie, specdec__trie_before)
+SPECDEC__HEAP(specdec__trie_sink, uint32_t, specdec_token_trie, specdec__trie_entry_before)
 
 /* Sorts tokens by the bytes of their entries (heap sort). */
-static void specdec__trie_sort(specdec_token_trie *t, uint32_t *tokens, uint32_t count)
+static void specdec__trie_sort_entries(specdec_token_trie *t, uint32_t *tokens, uint32_t count)
 {
     uint32_t i;
 
@@ -33867,17 +33928,17 @@ static void specdec__trie_sort(specdec_token_trie *t, uint32_t *tokens, uint32_t
 }
 
 /* The bytes of a token's entry. */
-static specdec__bytes specdec__trie_entry(const specdec_token_trie *t, uint32_t token)
+static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uint32_t token)
 {
     specdec__bytes out;
 
-    out.data = t->text + t->at[token] + t->from[token];
-    out.size = t->at[token + 1] - t->at[token] - t->from[token];
+    out.data = t->text + t->offset[token] + t->entry_begin[token];
+    out.size = t->offset[token + 1] - t->offset[token] - t->entry_begin[token];
     return out;
 }
 
 /* Counts the nodes of a trie or, if `fill`, writes them. Returns their number. */
-static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_tree *tree, int fill)
+static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__trie_tree *tree, int fill)
 {
     uint32_t path[SPECDEC__TRIE_LONGEST + 1], count = 1, i;
     size_t depth = 0, k;
@@ -33886,11 +33947,11 @@ static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_t
     if (fill)
         tree->nodes[0].next_byte = tree->nodes[0].first_kinds = 0;
     for (i = 0; i < tree->entries; i++) {
-        const specdec__bytes entry = specdec__trie_entry(t, tree->tokens[i]);
+        const specdec__bytes entry = specdec__trie_entry_bytes(t, tree->tokens[i]);
 
         k = 0;
         if (i) {
-            const specdec__bytes last = specdec__trie_entry(t, tree->tokens[i - 1]);
+            const specdec__bytes last = specdec__trie_entry_bytes(t, tree->tokens[i - 1]);
 
             while (k < depth && k < entry.size && entry.data[k] == last.data[k])
                 k++;
@@ -33917,7 +33978,7 @@ static uint32_t specdec__trie_nodes(const specdec_token_trie *t, specdec__trie_t
 
 /* The kinds of bytes from each place of an entry to its end; kinds[0]: of the whole entry. Places inside a character
    get KIND_OTHER. */
-static void specdec__trie_suffixes(specdec__bytes entry, unsigned char *kinds)
+static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;
 
@@ -33944,7 +34005,7 @@ static void specdec__trie_suffixes(specdec__bytes entry, unsigned char *kinds)
 }
 
 /* Computes for all nodes the kinds of bytes below them and their heights. */
-static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *tree)
+static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
     uint32_t path[SPECDEC__TRIE_LONGEST + 2], i, depth = 0;
     unsigned char kinds[SPECDEC__TRIE_LONGEST + 2];
@@ -33960,11 +34021,11 @@ static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *
             path[++depth] = i;
         end = tree->nodes[i + 1].first_kinds >> 8;
         for (entry = tree->nodes[i].first_kinds >> 8; entry < end; entry++) { /* entries that end at this node */
-            const specdec__bytes bytes = specdec__trie_entry(t, tree->tokens[entry]);
+            const specdec__bytes bytes = specdec__trie_entry_bytes(t, tree->tokens[entry]);
 
             if (bytes.size != depth)
                 break;
-            specdec__trie_suffixes(bytes, kinds);
+            specdec__trie_suffix_kinds(bytes, kinds);
             for (k = 0; k <= depth; k++) {
                 tree->nodes[path[k]].first_kinds |= kinds[k];
                 if (tree->heights[path[k]] < depth - k)
@@ -33977,9 +34038,9 @@ static void specdec__trie_mark(const specdec_token_trie *t, specdec__trie_tree *
 /* Reserves the arrays, for tokens of so many bytes together. */
 static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, size_t bytes, uint32_t tokens)
 {
-    t->at = (uint32_t *)specdec__arena_reserve(arena, (size_t)tokens + 1, 4, 8);
+    t->offset = (uint32_t *)specdec__arena_reserve(arena, (size_t)tokens + 1, 4, 8);
     t->text = (unsigned char *)specdec__arena_reserve(arena, bytes + 1, 1, 8);
-    t->characters = (unsigned char *)specdec__arena_reserve(arena, 2 * (size_t)tokens, 1, 8);
+    t->plain_characters = (unsigned char *)specdec__arena_reserve(arena, 2 * (size_t)tokens, 1, 8);
     t->all.tokens = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->rest.tokens = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->by_length = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
@@ -33991,7 +34052,7 @@ static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, s
 }
 
 /* Reads the bytes of all tokens but the longest ones. text NULL: only counts the bytes. Returns their number. */
-static size_t specdec__trie_read(const specdec__vocab *v, unsigned char *text, uint32_t *at)
+static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *text, uint32_t *at)
 {
     size_t sum = 0, size;
     uint32_t id;
@@ -34014,7 +34075,7 @@ static size_t specdec__trie_read(const specdec__vocab *v, unsigned char *text, u
 
 /* Divides tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) first byte that is not
    plain. */
-static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
+static void specdec__trie_divide_tokens(specdec_token_trie *t, unsigned char *from)
 {
     uint32_t id, i, count[SPECDEC__TRIE_LONGEST + 1];
 
@@ -34022,16 +34083,16 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
     memset(t->plain, 0, (size_t)t->words * 4);
     memset(t->brief, 0, (size_t)t->words * 4);
     for (id = 0; id < t->vocab->count; id++) {
-        const unsigned char *text = t->text + t->at[id];
-        const size_t size = t->at[id + 1] - t->at[id];
+        const unsigned char *text = t->text + t->offset[id];
+        const size_t size = t->offset[id + 1] - t->offset[id];
         size_t at = 0, characters = 0, one;
 
-        while (at < size && (one = specdec__trie_plain(text + at, size - at)) != 0) {
+        while (at < size && (one = specdec__trie_plain_character(text + at, size - at)) != 0) {
             at += one;
             characters++;
         }
         from[id] = (unsigned char)at;
-        t->characters[id] = (unsigned char)characters;
+        t->plain_characters[id] = (unsigned char)characters;
         if (!size)
             continue;
         t->all.tokens[t->all.entries++] = id;
@@ -34043,56 +34104,56 @@ static void specdec__trie_kinds(specdec_token_trie *t, unsigned char *from)
             t->plain_count++;
         } else if (text[at] >= 0x20) { /* control characters never stand inside a JSON string */
             t->rest.tokens[t->rest.entries++] = id;
-            t->lengths[characters] = 1;
+            t->rest_lengths[characters] = 1;
             t->rest_longest = size - at > t->rest_longest ? (uint32_t)(size - at) : t->rest_longest;
         }
     }
     for (i = 0; i <= SPECDEC__TRIE_LONGEST; i++) {
-        t->length_at[i + 1] = t->length_at[i] + count[i];
-        count[i] = t->length_at[i];
+        t->length_begin[i + 1] = t->length_begin[i] + count[i];
+        count[i] = t->length_begin[i];
     }
     for (id = 0; id < t->vocab->count; id++)
         if (t->plain[id / 32] >> id % 32 & 1)
-            t->by_length[count[t->characters[id]]++] = id;
+            t->by_length[count[t->plain_characters[id]]++] = id;
 }
 
 /* Builds the tries in an arena, which may only count the bytes. */
-static SPECDEC__UNUSED void specdec__trie_make(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
+static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
 {
     unsigned char *from;
 
     memset(t, 0, sizeof *t);
     t->vocab = v;
     t->words = (v->count + 31) / 32;
-    specdec__trie_layout(t, arena, specdec__trie_read(v, NULL, NULL), v->count);
+    specdec__trie_layout(t, arena, specdec__trie_read_tokens(v, NULL, NULL), v->count);
     if (!arena->base || arena->used == SIZE_MAX)
         return;
-    specdec__trie_read(v, t->text, t->at);
-    from = t->characters + v->count;
-    specdec__trie_kinds(t, from);
-    t->from = from;
-    specdec__trie_sort(t, t->rest.tokens, t->rest.entries);
+    specdec__trie_read_tokens(v, t->text, t->offset);
+    from = t->plain_characters + v->count;
+    specdec__trie_divide_tokens(t, from);
+    t->entry_begin = from;
+    specdec__trie_sort_entries(t, t->rest.tokens, t->rest.entries);
     t->rest.nodes = t->all.nodes; /* only counted: not written yet */
-    t->rest.count = specdec__trie_nodes(t, &t->rest, 0);
+    t->rest.count = specdec__trie_build_nodes(t, &t->rest, 0);
     memset(from, 0, v->count);
-    specdec__trie_sort(t, t->all.tokens, t->all.entries);
-    t->all.count = specdec__trie_nodes(t, &t->all, 1);
-    specdec__trie_mark(t, &t->all);
+    specdec__trie_sort_entries(t, t->all.tokens, t->all.entries);
+    t->all.count = specdec__trie_build_nodes(t, &t->all, 1);
+    specdec__trie_mark_nodes(t, &t->all);
     t->rest.nodes = t->all.nodes + t->all.count + 1;
     t->rest.heights = t->all.heights + t->all.count + 1;
     {
         uint32_t id;
 
         for (id = 0; id < v->count; id++) { /* once more, as it was cleared */
-            size_t at = 0, i, size = t->at[id + 1] - t->at[id];
+            size_t at = 0, i, size = t->offset[id + 1] - t->offset[id];
 
-            for (i = 0; i < t->characters[id]; i++)
-                at += specdec__trie_plain(t->text + t->at[id] + at, size - at);
+            for (i = 0; i < t->plain_characters[id]; i++)
+                at += specdec__trie_plain_character(t->text + t->offset[id] + at, size - at);
             from[id] = (unsigned char)at;
         }
     }
-    specdec__trie_nodes(t, &t->rest, 1);
-    specdec__trie_mark(t, &t->rest);
+    specdec__trie_build_nodes(t, &t->rest, 1);
+    specdec__trie_mark_nodes(t, &t->rest);
 }
 
 SPECDEC__FOR_SPEED
@@ -34102,119 +34163,121 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 /* Most threads of a walk; most new stack nodes of a walk; most threads of a state that are walked one by one. */
-enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_FRESH = 512, SPECDEC__MASK_ALONE = 8 };
+enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MASK_SINGLE_THREADS = 8 };
 
 /* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
-    uint32_t end;
-    uint16_t from, count, fresh;
-    unsigned char set, clean; /* set: sets[depth] holds the bytes its children may have; clean: no byte of the path is
-                                 KIND_OTHER */
+    uint32_t children_end;
+    uint16_t first_thread, thread_count, new_count;
+    unsigned char has_set;  /* 1: byte_sets[depth] holds the bytes that its children may have */
+    unsigned char is_plain; /* 1: no byte of the path is KIND_OTHER */
 } specdec__mask_level;
 
 /* The working memory of computing a mask. */
 typedef struct specdec__mask_walk {
-    specdec__machine m;
+    specdec__automaton automaton;
     const specdec_constraint_state *state;
     const specdec_token_trie *trie;
     const specdec__trie_tree *tree;
     uint32_t *mask;
-    uint32_t low, high;   /* only entries with low to high plain characters in front count */
-    uint32_t threads_most; /* most threads behind one byte so far */
-    uint32_t brief;        /* plain tokens of up to so many bytes are in the mask already */
-    uint32_t sets[4][8];
-    specdec__thread items[SPECDEC__STEP_ITEMS];
-    specdec__thread threads[SPECDEC__MASK_THREADS];
-    specdec__stack_node fresh[SPECDEC__MASK_FRESH];
+    uint32_t plain_least, plain_most; /* only entries with so many plain characters in front count */
+    uint32_t threads_most;            /* most threads behind one byte so far */
+    uint32_t brief_bytes;             /* plain tokens of up to so many bytes are in the mask already */
+    uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
+    specdec__automaton_thread visits[SPECDEC__BYTE_VISITS];
+    specdec__automaton_thread threads[SPECDEC__MASK_THREADS];
+    specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES];
     specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
-    uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the path, and where
-                                                                                  their children end */
-    unsigned char live[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_FRESH];
+    uint32_t key_states[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the path */
+    uint32_t key_ends[SPECDEC__TRIE_LONGEST + 2];   /* trie nodes behind their children */
+    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES];
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
 
 /* Adds the bytes that threads may read to a set of 256 bits. */
-static void specdec__machine_next(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t set[8])
+static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__automaton_thread *threads,
+                                          uint32_t count, uint32_t set[8])
 {
     uint32_t i, j;
 
-    m->item_count = 0;
-    m->fresh_from = m->fresh_count;
+    m->visit_count = 0;
+    m->first_new = m->new_count;
     for (i = 0; i < count; i++)
-        specdec__machine_visit(m, threads[i].state, threads[i].node);
-    for (i = 0; i < m->item_count; i++) {
-        const specdec__thread at = m->items[i];
+        specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
+    for (i = 0; i < m->visit_count; i++) {
+        const specdec__automaton_thread at = m->visits[i];
         const uint32_t *record = m->words + at.state;
 
-        switch (SPECDEC__VERTEX_KIND(record[0])) {
-        case SPECDEC__VERTEX_PLAIN:
-            specdec__vertex_first(m, at.state, set);
-            if (record[0] & SPECDEC__VERTEX_FINAL)
-                specdec__machine_return(m, at.node);
+        switch (SPECDEC__RECORD_KIND(record[0])) {
+        case SPECDEC__RECORD_PLAIN:
+            specdec__record_first_bytes(m, at.state, set);
+            if (record[0] & SPECDEC__RECORD_FINAL)
+                specdec__automaton_end_rule(m, at.node);
             break;
-        case SPECDEC__VERTEX_KEY: specdec__vertex_first(m, at.state, set); break;
-        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
-        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
+        case SPECDEC__RECORD_KEY: specdec__record_first_bytes(m, at.state, set); break;
+        case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
+        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
         default:
             for (j = 0; j < 128; j++)
                 if (j == '"' || j == '}' || j == ',' || j == ']' || (m->constraint->free_space && (j == ' ' || j == 9 ||
                                                                                             j == 10 || j == 13)))
                     set[j >> 5] |= 1u << (j & 31);
-            if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY ||
-                SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_BEFORE_ITEM) {
-                const uint32_t items = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY
-                                           ? 0 : specdec__machine_node(m, at.node)->counter;
-                const uint32_t rule = specdec__array_rule(m->words + record[1], items);
+            if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_ARRAY ||
+                SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_BEFORE_ITEM) {
+                const uint32_t items = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_ARRAY
+                                           ? 0 : specdec__automaton_node(m, at.node)->counter;
+                const uint32_t rule = specdec__array_item_rule(m->words + record[1], items);
 
                 for (j = 0; j < 8 && rule != UINT32_MAX; j++)
                     set[j] |= m->rules[rule].first[j];
             }
         }
     }
-    m->fresh_count = m->fresh_from;
+    m->new_count = m->first_new;
 }
 
 /* May all these bytes follow, one after the other? They are read with a copy of the state. */
-static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
-                                                    const unsigned char *bytes, size_t count)
+static SPECDEC__NOINLINE int specdec__constraint_allows_bytes(const specdec_constraint *c,
+                                                              const specdec_constraint_state *state,
+                                                              const unsigned char *bytes, size_t count)
 {
     specdec_constraint_state copy = *state;
     size_t i;
 
     for (i = 0; i < count; i++)
-        if (!specdec__vertex_advance(c, &copy, bytes[i]))
+        if (!specdec__constraint_read_byte(c, &copy, bytes[i]))
             return 0;
     return 1;
 }
 
 /* The bytes that may follow, as a mask of 256 bits, which may have some bits too many. */
-static SPECDEC__NOINLINE void specdec__mask_first(const specdec_constraint *constraint,
-                                                  const specdec_constraint_state *state, uint32_t mask[8])
+static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint *constraint,
+                                                       const specdec_constraint_state *state, uint32_t mask[8])
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
-    specdec__thread items[SPECDEC__STEP_ITEMS];
-    specdec__machine m;
+    specdec__automaton_thread items[SPECDEC__BYTE_VISITS];
+    specdec__automaton m;
 
-    specdec__machine_begin(&m, constraint, state);
-    m.fresh = fresh;
-    m.fresh_room = SPECDEC__STACK_NEW;
-    m.items = items;
+    specdec__automaton_load_state(&m, constraint, state);
+    m.new_nodes = fresh;
+    m.new_room = SPECDEC__STACK_NEW;
+    m.visits = items;
     memset(mask, 0, 8 * sizeof *mask);
-    specdec__machine_next(&m, state->thread, state->threads, mask);
+    specdec__automaton_next_bytes(&m, state->thread, state->threads, mask);
 }
 
 /* The only byte that may follow; -1: no byte may; 256: several may. */
-static int specdec__mask_only(const specdec_constraint *c, const specdec_constraint_state *state)
+static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     uint32_t mask[8], i;
     int found = -1;
 
-    specdec__mask_first(c, state, mask);
+    specdec__mask_next_bytes(c, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
-        if (!(mask[i >> 5] >> (i & 31) & 1) || !specdec__vertex_allows(c, state, &byte, 1))
+        if (!(mask[i >> 5] >> (i & 31) & 1) || !specdec__constraint_allows_bytes(c, state, &byte, 1))
             continue;
         if (found >= 0)
             return 256;
@@ -34224,128 +34287,133 @@ static int specdec__mask_only(const specdec_constraint *c, const specdec_constra
 }
 
 /* The byte that must follow, as the text is not complete and no other byte may; -1: there is no such byte. */
-static SPECDEC__UNUSED int specdec__mask_forced(const specdec_constraint *c, const specdec_constraint_state *state)
+static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
-    const int byte = specdec__mask_only(c, state);
+    const int byte = specdec__mask_only_byte(c, state);
 
-    return byte < 0 || byte > 255 || specdec__vertex_complete(c, state) ? -1 : byte;
+    return byte < 0 || byte > 255 || specdec__constraint_is_complete(c, state) ? -1 : byte;
 }
 
 /* Adds tokens below a trie node one by one, read from the text's own state: for walks that ran out of memory. */
-static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
+static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
     uint32_t entry = w->tree->nodes[node].first_kinds >> 8;
 
     for (end = w->tree->nodes[end].first_kinds >> 8; entry < end; entry++) {
-        const uint32_t token = w->tree->tokens[entry], at = w->trie->at[token];
+        const uint32_t token = w->tree->tokens[entry], at = w->trie->offset[token];
 
-        if (specdec__vertex_allows(w->m.constraint, w->state, w->trie->text + at, w->trie->at[token + 1] - at))
+        if (specdec__constraint_allows_bytes(w->automaton.constraint, w->state, w->trie->text + at,
+                                             w->trie->offset[token + 1] - at))
             SPECDEC__MASK_SET(w->mask, token);
     }
 }
 
 /* Adds the tokens of entries [from, to) to the mask. */
-SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uint32_t to)
+SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t from, uint32_t to)
 {
     for (; from < to; from++) {
         const uint32_t token = w->tree->tokens[from];
 
-        if (w->tree == &w->trie->all || (w->trie->characters[token] >= w->low && w->trie->characters[token] <= w->high))
+        if (w->tree == &w->trie->all ||
+            (w->trie->plain_characters[token] >= w->plain_least && w->trie->plain_characters[token] <= w->plain_most))
             SPECDEC__MASK_SET(w->mask, token);
     }
 }
 
 /* Is a thread in a state where `height` bytes of these kinds, in any order, may follow? */
-SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specdec__thread *at, uint32_t kinds,
-                                       uint32_t height)
+SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
+                                               uint32_t kinds, uint32_t height)
 {
-    const uint32_t *record = w->m.words + at->state;
+    const uint32_t *record = w->automaton.words + at->state;
 
-    if (record[0] & SPECDEC__VERTEX_STRING)
+    if (record[0] & SPECDEC__RECORD_STRING)
         return !(kinds & SPECDEC__KIND_OTHER);
-    if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN)
+    if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN)
         return !(kinds & ~SPECDEC__LIVE(record[0])) && height <= SPECDEC__LIVE_BYTES;
-    if (!(record[0] & SPECDEC__VERTEX_STRINGS) || SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_AFTER_REPEAT)
+    if (!(record[0] & SPECDEC__RECORD_STRINGS) || SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_AFTER_REPEAT)
         return 0;
     return !(kinds & SPECDEC__KIND_OTHER) &&
-           (record[3] == UINT32_MAX || record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
+           (record[3] == UINT32_MAX || record[3] - specdec__automaton_node(&w->automaton, at->node)->counter >= height);
 }
 
-/* Reads a plain character inside a string with length limits, as specdec__machine_step does, but faster. */
-static uint32_t specdec__mask_character(specdec__mask_walk *w, const specdec__thread *at)
+/* Reads a plain character inside a string with length limits, as specdec__automaton_read_byte does, but faster. */
+static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
-    specdec__machine *m = &w->m;
+    specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state;
-    const specdec__stack_node node = *specdec__machine_node(m, at->node);
+    const specdec__stack_node node = *specdec__automaton_node(m, at->node);
 
     if (node.counter >= record[3])
         return 0;
-    m->fresh_from = m->fresh_count;
-    m->out->state = at->state;
-    m->out->node = specdec__machine_push(m, node.back, record[3] == UINT32_MAX && node.counter >= record[2]
-                                                           ? node.counter : node.counter + 1, node.parent);
+    m->first_new = m->new_count;
+    m->next_threads->state = at->state;
+    m->next_threads->node = specdec__automaton_push_node(
+        m, node.return_state, record[3] == UINT32_MAX && node.counter >= record[2] ? node.counter : node.counter + 1,
+        node.parent);
     return 1;
 }
 
 /* Reads one byte with the threads of a path node; the threads behind it are put behind those of the node. Returns their
    number; UINT32_MAX: out of memory. */
-SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
+SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
-    const specdec__thread *threads = w->threads + level->from;
-    specdec__machine *m = &w->m;
+    const specdec__automaton_thread *threads = w->threads + level->first_thread;
+    specdec__automaton *m = &w->automaton;
 
-    m->out = w->threads + level->from + level->count;
-    if (level->count == 1) {
+    m->next_threads = w->threads + level->first_thread + level->thread_count;
+    if (level->thread_count == 1) {
         const uint32_t *record = m->words + threads->state;
 
-        if (specdec__vertex_alone(record)) {
-            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+        if (specdec__record_only_edges(record)) {
+            const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
 
-            if (!edge || specdec__machine_height(m, threads->node) + SPECDEC__VERTEX_NEED(m->words[edge[1]]) >
+            if (!edge || specdec__automaton_stack_height(m, threads->node) + SPECDEC__RECORD_NEED(m->words[edge[1]]) >
                              SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!threads->node || !specdec__vertex_over(m->words + edge[1])) {
-                m->out->state = edge[1];
-                m->out->node = threads->node;
-                return level->from + level->count + 1u <= (unsigned)SPECDEC__MASK_THREADS - (unsigned)SPECDEC__THREADS
+            if (!threads->node || !specdec__record_only_ends(m->words + edge[1])) {
+                m->next_threads->state = edge[1];
+                m->next_threads->node = threads->node;
+                return level->first_thread + level->thread_count + 1u <=
+                               (unsigned)SPECDEC__MASK_THREADS - (unsigned)SPECDEC__AUTOMATON_THREADS
                            ? 1
                            : UINT32_MAX;
             }
         }
     }
-    if (level->from + level->count + SPECDEC__THREADS > SPECDEC__MASK_THREADS ||
-        m->fresh_count + SPECDEC__STACK_NEW > SPECDEC__MASK_FRESH)
+    if (level->first_thread + level->thread_count + SPECDEC__AUTOMATON_THREADS > SPECDEC__MASK_THREADS ||
+        m->new_count + SPECDEC__STACK_NEW > SPECDEC__MASK_NEW_NODES)
         return UINT32_MAX;
-    if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-        m->words[threads->state] & SPECDEC__VERTEX_STRINGS &&
-        SPECDEC__VERTEX_KIND(m->words[threads->state]) == SPECDEC__VERTEX_AFTER_REPEAT &&
-        m->old_count + m->fresh_count < SPECDEC__STACK_NODES)
-        return specdec__mask_character(w, threads);
-    specdec__machine_step(m, threads, level->count, byte);
-    if (m->old_count + m->fresh_count > SPECDEC__STACK_NODES)
-        specdec__machine_fit(m, w->live);
-    w->threads_most = m->out_count > w->threads_most ? m->out_count : w->threads_most;
-    return m->out_count;
+    if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
+        m->words[threads->state] & SPECDEC__RECORD_STRINGS &&
+        SPECDEC__RECORD_KIND(m->words[threads->state]) == SPECDEC__RECORD_AFTER_REPEAT &&
+        m->state_node_count + m->new_count < SPECDEC__STACK_NODES)
+        return specdec__mask_count_character(w, threads);
+    specdec__automaton_read_byte(m, threads, level->thread_count, byte);
+    if (m->state_node_count + m->new_count > SPECDEC__STACK_NODES)
+        specdec__automaton_drop_threads(m, w->live_nodes);
+    w->threads_most = m->next_count > w->threads_most ? m->next_count : w->threads_most;
+    return m->next_count;
 }
 
 /* Adds the tokens of the trie nodes i to end - 1, all children of one node, by a depth-first walk from the threads of
    level 0. */
-static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
+static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
 {
     const specdec__trie_node *nodes = tree->nodes;
     specdec__mask_level *level = w->levels;
     uint32_t depth = 0;
 
     w->tree = tree;
-    level->end = end;
-    level->fresh = (uint16_t)w->m.fresh_count;
-    level->set = level->clean = 1;
-    memset(w->sets[0], 0, sizeof w->sets[0]);
-    specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[0]);
+    level->children_end = end;
+    level->new_count = (uint16_t)w->automaton.new_count;
+    level->has_set = level->is_plain = 1;
+    memset(w->byte_sets[0], 0, sizeof w->byte_sets[0]);
+    specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
+                                  w->byte_sets[0]);
     for (;;) {
         uint32_t byte, next, count, first, k;
 
-        while (i >= level->end) {
+        while (i >= level->children_end) {
             if (!depth)
                 return;
             level = &w->levels[--depth];
@@ -34353,20 +34421,20 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
         byte = nodes[i].next_byte & 255;
         next = nodes[i].next_byte >> 8;
         first = nodes[i].first_kinds >> 8;
-        if (level->set && !(w->sets[depth][byte >> 5] >> (byte & 31) & 1)) {
+        if (level->has_set && !(w->byte_sets[depth][byte >> 5] >> (byte & 31) & 1)) {
             i = next;
             continue;
         }
-        w->m.fresh_count = level->fresh;
-        if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-            w->m.words[w->threads[level->from].state] & SPECDEC__VERTEX_STRING) {
-            w->threads[level->from + 1] = w->threads[level->from];
+        w->automaton.new_count = level->new_count;
+        if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
+            w->automaton.words[w->threads[level->first_thread].state] & SPECDEC__RECORD_STRING) {
+            w->threads[level->first_thread + 1] = w->threads[level->first_thread];
             count = 1;
         } else {
-            count = specdec__mask_step(w, level, byte);
+            count = specdec__mask_read_byte(w, level, byte);
         }
         if (count == UINT32_MAX) {
-            specdec__mask_slowly(w, i, next);
+            specdec__mask_test_tokens(w, i, next);
             i = next;
             continue;
         }
@@ -34375,45 +34443,49 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
             continue;
         }
         for (k = 0; k < count && k < 4; k++)
-            if (specdec__mask_free(w, w->threads + level->from + level->count + k, nodes[i].first_kinds & 255,
-                                   tree->heights[i]))
+            if (specdec__mask_allows_kinds(w, w->threads + level->first_thread + level->thread_count + k,
+                                           nodes[i].first_kinds & 255, tree->heights[i]))
                 break;
         if (k < count && k < 4) {
-            const uint32_t *record = w->m.words + w->threads[level->from + level->count + k].state;
+            const uint32_t *record = w->automaton.words +
+                                     w->threads[level->first_thread + level->thread_count + k].state;
 
             /* short plain tokens are in the mask already; a state without live kinds is inside a character */
-            if (depth + 1 + tree->heights[i] > w->brief || !level->clean || !SPECDEC__LIVE(record[0]) ||
+            if (depth + 1 + tree->heights[i] > w->brief_bytes || !level->is_plain || !SPECDEC__LIVE(record[0]) ||
                 (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
-                specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
+                specdec__mask_add_entries(w, first, nodes[next].first_kinds >> 8);
             i = next;
             continue;
         }
-        specdec__mask_add(w, first, next == i + 1 ? nodes[next].first_kinds >> 8 : nodes[i + 1].first_kinds >> 8);
+        specdec__mask_add_entries(w, first,
+                                  next == i + 1 ? nodes[next].first_kinds >> 8 : nodes[i + 1].first_kinds >> 8);
         if (next == i + 1) {
             i = next;
             continue;
         }
-        w->levels[depth + 1].from = (uint16_t)(level->from + level->count);
-        w->levels[depth + 1].clean = level->clean && (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__KIND_OTHER);
+        w->levels[depth + 1].first_thread = (uint16_t)(level->first_thread + level->thread_count);
+        w->levels[depth + 1].is_plain = level->is_plain &&
+                                        (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__KIND_OTHER);
         level = &w->levels[++depth];
-        level->count = (uint16_t)count;
-        level->fresh = (uint16_t)w->m.fresh_count;
-        level->end = next;
-        level->set = 0;
+        level->thread_count = (uint16_t)count;
+        level->new_count = (uint16_t)w->automaton.new_count;
+        level->children_end = next;
+        level->has_set = 0;
         if (depth < 4 && next - i > 64) {
-            level->set = 1;
-            memset(w->sets[depth], 0, sizeof w->sets[depth]);
-            if (w->m.fresh_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_FRESH)
-                specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[depth]);
+            level->has_set = 1;
+            memset(w->byte_sets[depth], 0, sizeof w->byte_sets[depth]);
+            if (w->automaton.new_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_NEW_NODES)
+                specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
+                                              w->byte_sets[depth]);
             else
-                level->set = 0;
+                level->has_set = 0;
         }
         i++;
     }
 }
 
 /* Adds tokens that consist of at most `most` plain characters. */
-static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
+static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
 {
     const specdec_token_trie *t = w->trie;
     uint32_t i;
@@ -34423,34 +34495,34 @@ static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
             w->mask[i] |= t->plain[i];
         return;
     }
-    for (i = 0; i < t->length_at[most + 1]; i++)
+    for (i = 0; i < t->length_begin[most + 1]; i++)
         SPECDEC__MASK_SET(w->mask, t->by_length[i]);
 }
 
 /* Adds the tokens that a thread allows inside a string with length limits. Entries are grouped by the number of plain
    characters in front: all numbers of a group lead to one counter. In front of the quote the stack node of the
    repetition is pushed first. */
-static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *at)
+static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
-    specdec__machine *m = &w->m;
-    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
-    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN;
+    specdec__automaton *m = &w->automaton;
+    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__RECORD_EDGES(record[0]);
+    const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN;
     const uint32_t after = begins ? m->words[m->rules[call[0]].start + 4] : at->state;
     const uint32_t least = m->words[after + 2], most = m->words[after + 3];
     uint32_t p, last = 0, done = 0, parent;
 
-    m->fresh_count = m->fresh_from = 0;
+    m->new_count = m->first_new = 0;
     if (begins) {
-        parent = specdec__machine_push(m, call[1], 0, at->node);
+        parent = specdec__automaton_push_node(m, call[1], 0, at->node);
         if (parent == UINT32_MAX)
             return;
     } else {
         parent = w->state->node[at->node].parent;
         done = w->state->node[at->node].counter;
     }
-    specdec__mask_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_LONGEST : most - done);
+    specdec__mask_add_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_LONGEST : most - done);
     for (p = 0; p <= SPECDEC__TRIE_LONGEST && (most == UINT32_MAX || done + p <= most); p = last + 1) {
-        uint32_t any = w->trie->lengths[p];
+        uint32_t any = w->trie->rest_lengths[p];
 
         last = p;
         if (done + p >= least &&
@@ -34463,50 +34535,50 @@ static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *
         }
         if (!any)
             continue;
-        w->low = p;
-        w->high = last;
-        m->fresh_count = m->fresh_from = begins ? 1 : 0;
+        w->plain_least = p;
+        w->plain_most = last;
+        m->new_count = m->first_new = begins ? 1 : 0;
         w->threads[0].state = after;
-        w->threads[0].node = specdec__machine_push(m, after, most == UINT32_MAX && done + p > least
+        w->threads[0].node = specdec__automaton_push_node(m, after, most == UINT32_MAX && done + p > least
                                                                  ? (done > least ? done : least) : done + p, parent);
         if (w->threads[0].node == UINT32_MAX)
             return;
-        w->levels[0].from = 0;
-        w->levels[0].count = 1;
-        specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
+        w->levels[0].first_thread = 0;
+        w->levels[0].thread_count = 1;
+        specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
     }
-    m->fresh_count = 0;
+    m->new_count = 0;
 }
 
 /* Adds the tokens that threads allow, by a walk over a whole trie. */
-static void specdec__mask_walk_with(specdec__mask_walk *w, const specdec__thread *threads, uint32_t count,
+static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automaton_thread *threads, uint32_t count,
                                     const specdec__trie_tree *tree)
 {
-    w->low = 0;
-    w->high = SPECDEC__TRIE_LONGEST;
-    w->m.fresh_count = 0;
-    w->levels[0].from = 0;
-    w->levels[0].count = (uint16_t)count;
+    w->plain_least = 0;
+    w->plain_most = SPECDEC__TRIE_LONGEST;
+    w->automaton.new_count = 0;
+    w->levels[0].first_thread = 0;
+    w->levels[0].thread_count = (uint16_t)count;
     memcpy(w->threads, threads, count * sizeof *threads);
-    specdec__mask_down(w, tree, 1, tree->count);
+    specdec__mask_walk_children(w, tree, 1, tree->count);
 }
 
 /* May any unlisted key follow a KEY state, read by the state of unlimited strings? */
-static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thread *at)
+static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
-    const specdec__machine *m = &w->m;
+    const specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
 
-    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_KEY && record[3] &&
-           m->words[record[3]] & SPECDEC__VERTEX_STRING &&
-           SPECDEC__VERTEX_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__VERTEX_SET &&
-           specdec__object_takes_other(m, object, specdec__machine_node(m, at->node)->counter,
-                                       specdec__machine_height(m, at->node));
+    return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_KEY && record[3] &&
+           m->words[record[3]] & SPECDEC__RECORD_STRING &&
+           SPECDEC__RECORD_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__RECORD_SET &&
+           specdec__object_allows_unlisted(m, object, specdec__automaton_node(m, at->node)->counter,
+                                           specdec__automaton_stack_height(m, at->node));
 }
 
 /* Computes the tokens at and below a trie node anew, from the thread in threads[0], which stands in front of its
    byte. */
-static void specdec__mask_again(specdec__mask_walk *w, uint32_t node)
+static void specdec__mask_redo_node(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
     const uint32_t next = tree->nodes[node].next_byte >> 8, first = tree->nodes[node].first_kinds >> 8;
@@ -34515,61 +34587,61 @@ static void specdec__mask_again(specdec__mask_walk *w, uint32_t node)
     w->tree = tree;
     for (entry = first; entry < tree->nodes[next].first_kinds >> 8; entry++)
         w->mask[tree->tokens[entry] / 32] &= ~(1u << tree->tokens[entry] % 32);
-    w->m.fresh_count = 0;
-    w->levels[0].from = 0;
-    w->levels[0].count = 1;
-    count = specdec__mask_step(w, &w->levels[0], tree->nodes[node].next_byte & 255);
+    w->automaton.new_count = 0;
+    w->levels[0].first_thread = 0;
+    w->levels[0].thread_count = 1;
+    count = specdec__mask_read_byte(w, &w->levels[0], tree->nodes[node].next_byte & 255);
     if (!count)
         return;
     memmove(w->threads, w->threads + 1, count * sizeof *w->threads);
-    w->levels[0].count = (uint16_t)count;
-    specdec__mask_add(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_kinds >> 8);
+    w->levels[0].thread_count = (uint16_t)count;
+    specdec__mask_add_entries(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_kinds >> 8);
     if (next > node + 1)
-        specdec__mask_down(w, tree, node + 1, next);
+        specdec__mask_walk_children(w, tree, node + 1, next);
 }
 
 /* Adds the tokens that a thread allows at a key, where listed and unlisted keys may follow: first those of an unlimited
    string; then tokens that begin like a listed key are computed anew. */
-static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
+static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
-    specdec__machine *m = &w->m;
+    specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state;
     const specdec__trie_node *nodes = w->trie->all.nodes;
     uint32_t i = 1, depth = 0, end = w->trie->all.count;
 
-    specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
-    w->low = 0;
-    w->high = SPECDEC__TRIE_LONGEST;
-    m->fresh_count = m->fresh_from = 0;
+    specdec__mask_add_plain(w, SPECDEC__TRIE_LONGEST);
+    w->plain_least = 0;
+    w->plain_most = SPECDEC__TRIE_LONGEST;
+    m->new_count = m->first_new = 0;
     w->threads[0].state = record[3];
-    w->threads[0].node = specdec__machine_push(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
-    w->levels[0].from = 0;
-    w->levels[0].count = 1;
-    specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
-    w->keys[0] = at->state;
-    w->ends[0] = end;
+    w->threads[0].node = specdec__automaton_push_node(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
+    w->levels[0].first_thread = 0;
+    w->levels[0].thread_count = 1;
+    specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
+    w->key_states[0] = at->state;
+    w->key_ends[0] = end;
     for (;;) { /* along the tree of listed keys */
         const uint32_t *edge;
 
-        while (i >= w->ends[depth]) {
+        while (i >= w->key_ends[depth]) {
             if (!depth)
                 return;
             depth--;
         }
-        record = m->words + w->keys[depth];
+        record = m->words + w->key_states[depth];
         end = nodes[i].next_byte >> 8;
-        edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), nodes[i].next_byte & 255);
-        if (edge && SPECDEC__VERTEX_KIND(m->words[edge[1]]) == SPECDEC__VERTEX_KEY && end > i + 1 &&
-            specdec__object_has_key(m, edge[1], at->node)) {
-            w->keys[++depth] = edge[1]; /* tokens that end here are allowed, as in any string */
-            w->ends[depth] = end;
+        edge = specdec__record_find_edge(record + 4, SPECDEC__RECORD_EDGES(record[0]), nodes[i].next_byte & 255);
+        if (edge && SPECDEC__RECORD_KIND(m->words[edge[1]]) == SPECDEC__RECORD_KEY && end > i + 1 &&
+            specdec__object_allows_key(m, edge[1], at->node)) {
+            w->key_states[++depth] = edge[1]; /* tokens that end here are allowed, as in any string */
+            w->key_ends[depth] = end;
             i++;
             continue;
         }
         if (edge) {
-            w->threads[0].state = w->keys[depth];
+            w->threads[0].state = w->key_states[depth];
             w->threads[0].node = at->node;
-            specdec__mask_again(w, i);
+            specdec__mask_redo_node(w, i);
         }
         i = end;
     }
@@ -34577,42 +34649,42 @@ static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
 
 /* Adds all tokens that may follow, except end-of-text tokens. Threads inside strings are walked one by one, with the
    tries for strings; if threads would be dropped in a walk with all of them, that walk is made instead. */
-static void specdec__mask_fill(specdec__mask_walk *w)
+static void specdec__mask_add_threads(specdec__mask_walk *w)
 {
     const specdec_constraint_state *state = w->state;
-    specdec__thread others[SPECDEC__THREADS];
+    specdec__automaton_thread others[SPECDEC__AUTOMATON_THREADS];
     uint32_t i, count = 0, sum = 0, key = UINT32_MAX;
 
-    if (state->threads <= SPECDEC__MASK_ALONE) {
+    if (state->threads <= SPECDEC__MASK_SINGLE_THREADS) {
         for (i = 0; i < state->threads && key == UINT32_MAX; i++)
-            if (specdec__mask_any_key(w, &state->thread[i]))
+            if (specdec__mask_allows_any_key(w, &state->thread[i]))
                 key = i;
         w->threads_most = 1;
         if (key != UINT32_MAX) { /* first, as it also takes tokens away */
-            specdec__mask_key(w, &state->thread[key]);
+            specdec__mask_add_key(w, &state->thread[key]);
             sum += w->threads_most;
         }
         for (i = 0; i < state->threads; i++) {
-            const specdec__thread *at = &state->thread[i];
-            const uint32_t header = w->m.words[at->state];
+            const specdec__automaton_thread *at = &state->thread[i];
+            const uint32_t header = w->automaton.words[at->state];
 
             if (i == key)
                 continue;
             w->threads_most = 1;
-            if (header & SPECDEC__VERTEX_STRING) {
-                specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
-                specdec__mask_walk_with(w, at, 1, &w->trie->rest);
-            } else if (header & SPECDEC__VERTEX_STRINGS && SPECDEC__VERTEX_KIND(header) != SPECDEC__VERTEX_REPEAT) {
-                specdec__mask_counted(w, at);
-            } else if (SPECDEC__VERTEX_KIND(header) == SPECDEC__VERTEX_PLAIN &&
+            if (header & SPECDEC__RECORD_STRING) {
+                specdec__mask_add_plain(w, SPECDEC__TRIE_LONGEST);
+                specdec__mask_walk_trie(w, at, 1, &w->trie->rest);
+            } else if (header & SPECDEC__RECORD_STRINGS && SPECDEC__RECORD_KIND(header) != SPECDEC__RECORD_REPEAT) {
+                specdec__mask_add_counted_string(w, at);
+            } else if (SPECDEC__RECORD_KIND(header) == SPECDEC__RECORD_PLAIN &&
                        SPECDEC__LIVE(header) == SPECDEC__KINDS_PLAIN) {
                 uint32_t k;
 
                 for (k = 0; k < w->trie->words; k++)
                     w->mask[k] |= w->trie->brief[k];
-                w->brief = SPECDEC__LIVE_BYTES;
-                specdec__mask_walk_with(w, at, 1, &w->trie->all);
-                w->brief = 0;
+                w->brief_bytes = SPECDEC__LIVE_BYTES;
+                specdec__mask_walk_trie(w, at, 1, &w->trie->all);
+                w->brief_bytes = 0;
             } else {
                 others[count++] = *at;
                 continue;
@@ -34621,34 +34693,34 @@ static void specdec__mask_fill(specdec__mask_walk *w)
         }
         w->threads_most = 1;
         if (count)
-            specdec__mask_walk_with(w, others, count, &w->trie->all);
+            specdec__mask_walk_trie(w, others, count, &w->trie->all);
         sum += w->threads_most;
-        if (!w->m.dropped && sum <= SPECDEC__THREADS)
+        if (!w->automaton.dropped && sum <= SPECDEC__AUTOMATON_THREADS)
             return;
     }
     memset(w->mask, 0, (size_t)w->trie->words * 4);
-    specdec__mask_walk_with(w, state->thread, state->threads, &w->trie->all);
+    specdec__mask_walk_trie(w, state->thread, state->threads, &w->trie->all);
 }
 
 /* Computes the mask of a state: bit i is 1 if token i may follow. memory: sizeof(specdec__mask_walk) */
-static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, const specdec_constraint_state *state,
-                                               const specdec_token_trie *trie, uint32_t *mask, void *memory)
+static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, const specdec_constraint_state *state,
+                                                  const specdec_token_trie *trie, uint32_t *mask, void *memory)
 {
     specdec__mask_walk *w = (specdec__mask_walk *)memory;
     const specdec__vocab *v = trie->vocab;
-    const int complete = specdec__vertex_complete(c, state);
+    const int complete = specdec__constraint_is_complete(c, state);
     int i;
 
-    specdec__machine_begin(&w->m, c, state);
-    w->m.fresh = w->fresh;
-    w->m.fresh_room = SPECDEC__MASK_FRESH;
-    w->m.items = w->items;
+    specdec__automaton_load_state(&w->automaton, c, state);
+    w->automaton.new_nodes = w->new_nodes;
+    w->automaton.new_room = SPECDEC__MASK_NEW_NODES;
+    w->automaton.visits = w->visits;
     w->state = state;
     w->trie = trie;
     w->mask = mask;
-    w->brief = 0;
+    w->brief_bytes = 0;
     memset(mask, 0, (size_t)trie->words * 4);
-    specdec__mask_fill(w);
+    specdec__mask_add_threads(w);
     for (i = 0; i < v->end_count; i++) {
         const uint32_t token = (uint32_t)v->ends[i];
 
@@ -47491,7 +47563,7 @@ static void specdec__masker_begin(specdec__masker *m)
     arena.size = m->trie_bytes;
     arena.used = 0;
     trie = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
-    specdec__trie_make(trie, m->vocab, &arena);
+    specdec__trie_build(trie, m->vocab, &arena);
     m->trie = trie;
 }
 
@@ -47540,8 +47612,8 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
         return bytes;
     if (specdec__constrained_marks(c, token))
         return specdec__vocab_text(c->masker->vocab, (uint32_t)token);
-    bytes.data = trie->text + trie->at[token];
-    bytes.size = trie->at[token + 1] - trie->at[token];
+    bytes.data = trie->text + trie->offset[token];
+    bytes.size = trie->offset[token + 1] - trie->offset[token];
     if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
         const int type = specdec__vocab_type(c->masker->vocab, (uint32_t)token);
 
@@ -47563,7 +47635,7 @@ static void specdec__constrained_advance(const specdec__constrained *c, specdec_
     if (specdec__constrained_is_end(c, token))
         return;
     for (i = 0; i < bytes.size; i++)
-        if (!specdec__vertex_advance(c->constraint, state, bytes.data[i]))
+        if (!specdec__constraint_read_byte(c->constraint, state, bytes.data[i]))
             break;
     if (i < bytes.size || !bytes.size)
         state->threads = 0;
@@ -47601,7 +47673,7 @@ static void specdec__constrained_commit(specdec__constrained *c, const int32_t *
         if (c->anchored)
             c->state[0] = c->state[1];
         else
-            specdec__vertex_begin(c->constraint, &c->state[0]);
+            specdec__constraint_first_state(c->constraint, &c->state[0]);
         c->length = c->from;
     }
     for (; c->length < count; c->length++)
@@ -47646,7 +47718,7 @@ static int specdec__constrained_closed(specdec__constrained *c, const int32_t *t
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
         return 0;
     state = specdec__constrained_state(c, text, count);
-    return specdec__vertex_complete(c->constraint, state) && specdec__mask_only(c->constraint, state) < 0;
+    return specdec__constraint_is_complete(c->constraint, state) && specdec__mask_only_byte(c->constraint, state) < 0;
 }
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
@@ -47670,7 +47742,7 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
     }
     if (depth < size || i >= end)
         return 0;
-    specdec__mask_first(c->constraint, behind, next);
+    specdec__mask_next_bytes(c->constraint, behind, next);
     for (; i < end; i = tree->nodes[i].next_byte >> 8) {
         const uint32_t byte = tree->nodes[i].next_byte & 255;
 
@@ -47694,14 +47766,14 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
 
     if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
         return -1;
-    byte = specdec__mask_forced(c->constraint, specdec__constrained_state(c, text, count));
+    byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state(c, text, count));
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
     state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
     for (*state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
-         byte = specdec__mask_forced(c->constraint, state)) {
-        specdec__vertex_advance(c->constraint, state, (unsigned char)byte);
+         byte = specdec__mask_forced_byte(c->constraint, state)) {
+        specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
@@ -47724,9 +47796,9 @@ static int specdec__constrained_takes(const specdec__constrained *c, const specd
     specdec__bytes bytes;
 
     if (specdec__constrained_is_end(c, token))
-        return specdec__vertex_complete(c->constraint, state);
+        return specdec__constraint_is_complete(c->constraint, state);
     bytes = specdec__constrained_bytes(c, previous, token);
-    return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
+    return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
 }
 
 /* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
@@ -47737,18 +47809,18 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
     specdec__masker *m = c->masker;
     uint32_t i;
 
-    specdec__mask_make(c->constraint, state, m->trie, m->mask, m->walk);
+    specdec__mask_compute(c->constraint, state, m->trie, m->mask, m->walk);
     for (i = 0; (int)i < c->end_count; i++)
         if (c->ends[i] >= 0 && (uint32_t)c->ends[i] < m->vocab->count) {
             m->mask[c->ends[i] / 32] &= ~(1u << c->ends[i] % 32);
-            if (specdec__vertex_complete(c->constraint, state))
+            if (specdec__constraint_is_complete(c->constraint, state))
                 m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
         }
     for (i = 0; c->spelled && (int)i < m->mark_count; i++)
         if (specdec__constrained_takes(c, state, previous, m->marks[i]))
             m->mask[m->marks[i] / 32] |= 1u << m->marks[i] % 32;
     for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
-        if (m->trie->at[i + 1] > m->trie->at[i] && m->trie->text[m->trie->at[i]] == ' ') {
+        if (m->trie->offset[i + 1] > m->trie->offset[i] && m->trie->text[m->trie->offset[i]] == ' ') {
             m->mask[i / 32] &= ~(1u << i % 32);
             if (specdec__constrained_takes(c, state, previous, (int32_t)i))
                 m->mask[i / 32] |= 1u << i % 32;
@@ -60009,7 +60081,7 @@ static void specdec__part_obeys(specdec *t)
     if (!calls || !t->constrained.masker || (s->started != 0) == t->in_call)
         return;
     if (s->started) { /* what is behind the mark has been read */
-        specdec__vertex_begin(calls, state);
+        specdec__constraint_first_state(calls, state);
         if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
             specdec_constraint_advance(calls, state, s->input - since, since) < since) {
             specdec__answer_no_call(s);
@@ -60041,7 +60113,7 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_tell(&t->splitter, t->settings.calls);
+        specdec__tools_tell_splitter(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next(&t->splitter, part))
             return SPECDEC_OK;
@@ -60764,7 +60836,7 @@ specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *con
 {
     if (!constraint || !memory || bytes < sizeof(specdec_constraint_state) || (uintptr_t)memory & 3)
         return NULL;
-    specdec__vertex_begin(constraint, (specdec_constraint_state *)memory);
+    specdec__constraint_first_state(constraint, (specdec_constraint_state *)memory);
     return (specdec_constraint_state *)memory;
 }
 
@@ -60774,7 +60846,7 @@ size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_
     size_t i = 0;
 
     while (constraint && state && bytes && i < count &&
-           specdec__vertex_advance(constraint, state, ((const unsigned char *)bytes)[i]))
+           specdec__constraint_read_byte(constraint, state, ((const unsigned char *)bytes)[i]))
         i++;
     return i;
 }
@@ -60783,12 +60855,12 @@ int specdec_constraint_allows(const specdec_constraint *constraint, const specde
                               const void *bytes, size_t count)
 {
     return constraint && state && (bytes || !count) &&
-           specdec__vertex_allows(constraint, state, (const unsigned char *)bytes, count);
+           specdec__constraint_allows_bytes(constraint, state, (const unsigned char *)bytes, count);
 }
 
 int specdec_constraint_complete(const specdec_constraint *constraint, const specdec_constraint_state *state)
 {
-    return constraint && state && specdec__vertex_complete(constraint, state);
+    return constraint && state && specdec__constraint_is_complete(constraint, state);
 }
 
 int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
@@ -60799,13 +60871,13 @@ int specdec_constraint_next(const specdec_constraint *constraint, const specdec_
 
     if (!constraint || !state || !mask)
         return 0;
-    specdec__mask_first(constraint, state, mask);
+    specdec__mask_next_bytes(constraint, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
         if (!(mask[i >> 5] >> (i & 31) & 1))
             continue;
-        if (specdec__vertex_allows(constraint, state, &byte, 1))
+        if (specdec__constraint_allows_bytes(constraint, state, &byte, 1))
             count++;
         else
             mask[i >> 5] &= ~(1u << (i & 31));
@@ -60823,8 +60895,8 @@ size_t specdec_constraint_forced(const specdec_constraint *constraint, const spe
     if (!constraint || !state || !bytes)
         return 0;
     copy = *state;
-    while (count < room && (byte = specdec__mask_forced(constraint, &copy)) >= 0) {
-        specdec__vertex_advance(constraint, &copy, (unsigned char)byte);
+    while (count < room && (byte = specdec__mask_forced_byte(constraint, &copy)) >= 0) {
+        specdec__constraint_read_byte(constraint, &copy, (unsigned char)byte);
         ((unsigned char *)bytes)[count++] = (unsigned char)byte;
     }
     return count;
@@ -60840,7 +60912,7 @@ specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *byt
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     SPECDEC__TAKE(&arena, specdec_token_trie, 1);
-    specdec__trie_make(&trie, &model->vocab, &arena);
+    specdec__trie_build(&trie, &model->vocab, &arena);
     return specdec__counted_bytes(&arena, bytes, error);
 }
 
@@ -60863,7 +60935,7 @@ specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const sp
     arena = specdec__block_arena(memory, needed);
     made = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
     if (made)
-        specdec__trie_make(made, &model->vocab, &arena);
+        specdec__trie_build(made, &model->vocab, &arena);
     if (arena.used == SIZE_MAX)
         return specdec__too_small(bytes, needed, error);
     *trie = made;
@@ -60881,7 +60953,7 @@ int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_
     if (!constraint || !state || !trie || !mask || !memory || bytes < sizeof(specdec__mask_walk) ||
         (uintptr_t)memory & 7)
         return 0;
-    specdec__mask_make(constraint, state, trie, mask, memory);
+    specdec__mask_compute(constraint, state, trie, mask, memory);
     return 1;
 }
 
@@ -60895,10 +60967,10 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
         return 0;
     v = trie->vocab;
     if (specdec__vocab_is_end(v, token))
-        return specdec__vertex_complete(constraint, state);
-    at = trie->at[token];
-    return trie->at[token + 1] > at &&
-           specdec__vertex_allows(constraint, state, trie->text + at, trie->at[token + 1] - at);
+        return specdec__constraint_is_complete(constraint, state);
+    at = trie->offset[token];
+    return trie->offset[token + 1] > at &&
+           specdec__constraint_allows_bytes(constraint, state, trie->text + at, trie->offset[token + 1] - at);
 }
 
 SPECDEC__FOR_SPEED

@@ -339,7 +339,7 @@ static void specdec__part_obeys(specdec *t)
     if (!calls || !t->constrained.masker || (s->started != 0) == t->in_call)
         return;
     if (s->started) { /* what is behind the mark has been read */
-        specdec__vertex_begin(calls, state);
+        specdec__constraint_first_state(calls, state);
         if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
             specdec_constraint_advance(calls, state, s->input - since, since) < since) {
             specdec__answer_no_call(s);
@@ -371,7 +371,7 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_tell(&t->splitter, t->settings.calls);
+        specdec__tools_tell_splitter(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next(&t->splitter, part))
             return SPECDEC_OK;

@@ -114,7 +114,7 @@ static void specdec__masker_begin(specdec__masker *m)
     arena.size = m->trie_bytes;
     arena.used = 0;
     trie = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
-    specdec__trie_make(trie, m->vocab, &arena);
+    specdec__trie_build(trie, m->vocab, &arena);
     m->trie = trie;
 }
 
@@ -163,8 +163,8 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
         return bytes;
     if (specdec__constrained_marks(c, token))
         return specdec__vocab_text(c->masker->vocab, (uint32_t)token);
-    bytes.data = trie->text + trie->at[token];
-    bytes.size = trie->at[token + 1] - trie->at[token];
+    bytes.data = trie->text + trie->offset[token];
+    bytes.size = trie->offset[token + 1] - trie->offset[token];
     if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
         const int type = specdec__vocab_type(c->masker->vocab, (uint32_t)token);
 
@@ -186,7 +186,7 @@ static void specdec__constrained_advance(const specdec__constrained *c, specdec_
     if (specdec__constrained_is_end(c, token))
         return;
     for (i = 0; i < bytes.size; i++)
-        if (!specdec__vertex_advance(c->constraint, state, bytes.data[i]))
+        if (!specdec__constraint_read_byte(c->constraint, state, bytes.data[i]))
             break;
     if (i < bytes.size || !bytes.size)
         state->threads = 0;
@@ -224,7 +224,7 @@ static void specdec__constrained_commit(specdec__constrained *c, const int32_t *
         if (c->anchored)
             c->state[0] = c->state[1];
         else
-            specdec__vertex_begin(c->constraint, &c->state[0]);
+            specdec__constraint_first_state(c->constraint, &c->state[0]);
         c->length = c->from;
     }
     for (; c->length < count; c->length++)
@@ -269,7 +269,7 @@ static int specdec__constrained_closed(specdec__constrained *c, const int32_t *t
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
         return 0;
     state = specdec__constrained_state(c, text, count);
-    return specdec__vertex_complete(c->constraint, state) && specdec__mask_only(c->constraint, state) < 0;
+    return specdec__constraint_is_complete(c->constraint, state) && specdec__mask_only_byte(c->constraint, state) < 0;
 }
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
@@ -293,7 +293,7 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
     }
     if (depth < size || i >= end)
         return 0;
-    specdec__mask_first(c->constraint, behind, next);
+    specdec__mask_next_bytes(c->constraint, behind, next);
     for (; i < end; i = tree->nodes[i].next_byte >> 8) {
         const uint32_t byte = tree->nodes[i].next_byte & 255;
 
@@ -317,14 +317,14 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
 
     if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
         return -1;
-    byte = specdec__mask_forced(c->constraint, specdec__constrained_state(c, text, count));
+    byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state(c, text, count));
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
     state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
     for (*state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
-         byte = specdec__mask_forced(c->constraint, state)) {
-        specdec__vertex_advance(c->constraint, state, (unsigned char)byte);
+         byte = specdec__mask_forced_byte(c->constraint, state)) {
+        specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
@@ -347,9 +347,9 @@ static int specdec__constrained_takes(const specdec__constrained *c, const specd
     specdec__bytes bytes;
 
     if (specdec__constrained_is_end(c, token))
-        return specdec__vertex_complete(c->constraint, state);
+        return specdec__constraint_is_complete(c->constraint, state);
     bytes = specdec__constrained_bytes(c, previous, token);
-    return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
+    return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
 }
 
 /* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
@@ -360,18 +360,18 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
     specdec__masker *m = c->masker;
     uint32_t i;
 
-    specdec__mask_make(c->constraint, state, m->trie, m->mask, m->walk);
+    specdec__mask_compute(c->constraint, state, m->trie, m->mask, m->walk);
     for (i = 0; (int)i < c->end_count; i++)
         if (c->ends[i] >= 0 && (uint32_t)c->ends[i] < m->vocab->count) {
             m->mask[c->ends[i] / 32] &= ~(1u << c->ends[i] % 32);
-            if (specdec__vertex_complete(c->constraint, state))
+            if (specdec__constraint_is_complete(c->constraint, state))
                 m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
         }
     for (i = 0; c->spelled && (int)i < m->mark_count; i++)
         if (specdec__constrained_takes(c, state, previous, m->marks[i]))
             m->mask[m->marks[i] / 32] |= 1u << m->marks[i] % 32;
     for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
-        if (m->trie->at[i + 1] > m->trie->at[i] && m->trie->text[m->trie->at[i]] == ' ') {
+        if (m->trie->offset[i + 1] > m->trie->offset[i] && m->trie->text[m->trie->offset[i]] == ' ') {
             m->mask[i / 32] &= ~(1u << i % 32);
             if (specdec__constrained_takes(c, state, previous, (int32_t)i))
                 m->mask[i / 32] |= 1u << i % 32;
