@@ -509,7 +509,7 @@ static void test_masks(const char *path, int most)
                     break;
             if (specdec__vocab_is_end(&model->vocab, (int32_t)token))
                 break;
-            CHECK_EQUAL_INT(specdec_constraint_advance(c, &state, trie->text + trie->at[token], trie->at[token + 1] - trie->at[token]),
+            CHECK_EQUAL_INT(specdec_constraint_advance(c, &state, trie->text + trie->offset[token], trie->offset[token + 1] - trie->offset[token]),
                             trie->at[token + 1] - trie->at[token]);
         }
     }
