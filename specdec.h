@@ -16239,36 +16239,37 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__JSON_DEPTH = 128 }; /* arrays and objects in each other */
+enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects within each other */
 
 enum {
     SPECDEC__JSON_NULL, SPECDEC__JSON_FALSE, SPECDEC__JSON_TRUE, SPECDEC__JSON_NUMBER, SPECDEC__JSON_STRING,
     SPECDEC__JSON_ARRAY, SPECDEC__JSON_OBJECT
 };
 
-/* A value, or the name of a member. Nodes stand in the order of the text: behind an array its items, behind an object
-   its members, each a name (a string) and a value; `next` is the first node behind all of that. */
+/* A JSON value, or the name of a member. Nodes are in the order of the text: an array is followed by its items, an
+   object by its members, each a name (a string) and a value. `next` is the index of the first node behind all these. */
 typedef struct specdec__json_node {
-    uint32_t from, to; /* bytes of the text that spell it, a string's quotes included */
+    uint32_t from, to; /* byte offsets of the value's text, a string's quotes included */
     uint32_t next;
     uint32_t count;    /* items of an array; members of an object */
     uint8_t kind;
-    uint8_t escaped;   /* a string: it has escapes; a number: it has a fraction or an exponent */
+    uint8_t escaped;   /* string: it has escapes; number: it has a fraction or an exponent */
 } specdec__json_node;
 
-/* A text, and room for its nodes; node 0 is its value. */
+/* A JSON text and its nodes; node 0 is the whole value. */
 typedef struct specdec__json {
     const unsigned char *text;
     size_t size;
-    specdec__json_node *nodes; /* (room) NULL: they are only counted */
-    size_t room, count;        /* count: nodes of the text, also those beyond the room */
-    const char *failed;        /* why the text is no JSON; NULL: it is */
-    size_t at;                 /* the byte where */
+    specdec__json_node *nodes; /* (room) NULL: nodes are only counted */
+    size_t room, count;        /* number of nodes of the text, also those beyond the room */
+    const char *failed;        /* why the text is not JSON; NULL: it is */
+    size_t at;                 /* byte offset of the error */
 } specdec__json;
 
-/* No text of so many bytes has more nodes. */
+/* An upper bound of the nodes of a text of so many bytes. */
 SPECDEC__INLINE size_t specdec__json_most(size_t bytes) { return bytes / 2 + 2; }
 
+/* Stores an error and its byte offset. Returns 0. */
 static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
 {
     j->failed = why;
@@ -16276,7 +16277,7 @@ static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
     return 0;
 }
 
-/* Four hexadecimal digits; -1: they are not there. */
+/* The value of four hexadecimal digits; -1: a digit is missing. */
 static int32_t specdec__json_hexadecimal(const unsigned char *at, const unsigned char *end)
 {
     int32_t code = 0;
@@ -16297,7 +16298,7 @@ static int32_t specdec__json_hexadecimal(const unsigned char *at, const unsigned
     return code;
 }
 
-/* Bytes of a character in UTF-8, 1..4. */
+/* Writes a character as UTF-8. Returns its bytes, 1 to 4. */
 static size_t specdec__json_encode(uint32_t code, unsigned char out[4])
 {
     const size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -16309,8 +16310,8 @@ static size_t specdec__json_encode(uint32_t code, unsigned char out[4])
     return size;
 }
 
-/* The next character of a string's text between its quotes: its bytes in UTF-8, 1..4, in out, and *at behind it. 0:
-   what stands there is none: a control character, no UTF-8, no escape, half a surrogate pair. *at < end. */
+/* Reads the next character between the quotes of a string: its UTF-8 bytes go to out, and *at moves behind it. Returns
+   their number; 0: a control character, invalid UTF-8, an invalid escape or half a surrogate pair. *at < end. */
 static size_t specdec__json_character(const unsigned char **at, const unsigned char *end, unsigned char out[4])
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -16350,8 +16351,9 @@ static size_t specdec__json_character(const unsigned char **at, const unsigned c
     return specdec__json_encode((uint32_t)code, out);
 }
 
-/* ---- Reading. */
+/* ---- Parsing. */
 
+/* The offset of the first byte from `at` on that is not white space. */
 static size_t specdec__json_space(const specdec__json *j, size_t at)
 {
     while (at < j->size && (j->text[at] == ' ' || j->text[at] == '\t' || j->text[at] == '\r' || j->text[at] == '\n'))
@@ -16359,7 +16361,7 @@ static size_t specdec__json_space(const specdec__json *j, size_t at)
     return at;
 }
 
-/* The end of the string whose first quote is at node->from; 0: the text has failed. */
+/* Parses a string from its first quote on, to its end. Returns 0 when it is invalid. */
 static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const unsigned char *c = j->text + at + 1, *const end = j->text + j->size;
@@ -16381,6 +16383,7 @@ static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node 
     return 1;
 }
 
+/* The offset of the first byte from `at` on that is no digit. */
 static size_t specdec__json_digits(const specdec__json *j, size_t at)
 {
     while (at < j->size && j->text[at] >= '0' && j->text[at] <= '9')
@@ -16388,7 +16391,7 @@ static size_t specdec__json_digits(const specdec__json *j, size_t at)
     return at;
 }
 
-/* A number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
+/* Parses a number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
 static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const size_t from = at + (j->text[at] == '-');
@@ -16416,7 +16419,7 @@ static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node
     return 1;
 }
 
-/* What begins at a byte: all of a string, a number or a word; of an array or object the bracket. */
+/* Parses the value at a byte: a whole string, number or word, but only the bracket of an array or object. */
 static int specdec__json_value(specdec__json *j, size_t at, specdec__json_node *node)
 {
     static const char *const words[] = {"null", "false", "true"};
@@ -16446,13 +16449,13 @@ static int specdec__json_value(specdec__json *j, size_t at, specdec__json_node *
     return specdec__json_fail(j, at, at < j->size ? "no value where one must be" : "it ends too early");
 }
 
-/* An array or object that is not at its end. */
+/* An array or object whose closing bracket has not been parsed yet. */
 typedef struct specdec__json_open {
     uint32_t node, count;
     int object;
 } specdec__json_open;
 
-/* Counts a node, and keeps it while there is room. */
+/* Counts a node, and stores it while there is room. */
 static void specdec__json_keep(specdec__json *j, const specdec__json_node *node)
 {
     if (j->count < j->room) {
@@ -16462,8 +16465,8 @@ static void specdec__json_keep(specdec__json *j, const specdec__json_node *node)
     j->count++;
 }
 
-/* Ends arrays and objects that end at a byte, one after the other, and takes the comma or the end behind them. open[0]
-   is no array. Returns the byte behind that. */
+/* Closes the arrays and objects that end at a byte, and reads the comma behind them, or the end of the text. open[0] is
+   the text itself. Returns the offset behind them. */
 static size_t specdec__json_close(specdec__json *j, size_t at, specdec__json_open *open, int *depth)
 {
     for (;;) {
@@ -16491,7 +16494,7 @@ static size_t specdec__json_close(specdec__json *j, size_t at, specdec__json_ope
     }
 }
 
-/* A member's name and the colon. Returns the byte of its value. */
+/* Parses the name of a member and its colon. Returns the offset of the value. */
 static size_t specdec__json_name(specdec__json *j, size_t at)
 {
     specdec__json_node name;
@@ -16510,8 +16513,8 @@ static size_t specdec__json_name(specdec__json *j, size_t at)
     return at + 1;
 }
 
-/* Is the text JSON? Fills the nodes, as far as there is room, and counts them; j->failed and j->at say why it is not.
-   Time: the size of the text. */
+/* Parses a JSON text in linear time: stores as many nodes as there is room for, and counts all. Returns whether it is
+   JSON; if not, j->failed and j->at say why and where. */
 static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
 {
     specdec__json_open open[SPECDEC__JSON_DEPTH + 1];
@@ -16555,9 +16558,9 @@ static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
     return !j->failed;
 }
 
-/* ---- Asking. */
+/* ---- Reading values. */
 
-/* The bytes that spell a value: of a string with its quotes and escapes. */
+/* The text of a value; a string's with its quotes and escapes. */
 static SPECDEC__UNUSED specdec__bytes specdec__json_raw(const specdec__json *j, size_t node)
 {
     specdec__bytes out;
@@ -16567,7 +16570,8 @@ static SPECDEC__UNUSED specdec__bytes specdec__json_raw(const specdec__json *j, 
     return out;
 }
 
-/* What a string says: the bytes it has; those that fit go to out[room]. No zero byte is written. */
+/* The value of a string: as many of its bytes as fit are written to out[room], without a terminating zero. Returns the
+   number of all its bytes. */
 static SPECDEC__UNUSED size_t specdec__json_string(const specdec__json *j, size_t node, char *out, size_t room)
 {
     const specdec__bytes raw = specdec__json_raw(j, node);
@@ -16587,7 +16591,7 @@ static SPECDEC__UNUSED size_t specdec__json_string(const specdec__json *j, size_
     return size;
 }
 
-/* Is a node a string that says these bytes? */
+/* Is a node a string with these bytes as its value? */
 static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t node, const char *text, size_t size)
 {
     const specdec__bytes raw = specdec__json_raw(j, node);
@@ -16609,8 +16613,8 @@ static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t nod
     return !size;
 }
 
-/* The value of an object's member: of several with this name the last, as Python has it. 0: there is none, or the node
-   is no object. */
+/* The value of an object's member, the last one where the name occurs twice, as in Python. 0: there is none, or the
+   node is no object. */
 static SPECDEC__UNUSED size_t specdec__json_member(const specdec__json *j, size_t object, const char *name)
 {
     const size_t size = strlen(name);
@@ -16627,8 +16631,8 @@ static SPECDEC__UNUSED size_t specdec__json_member(const specdec__json *j, size_
     return found;
 }
 
-/* A number's digits without sign, point and leading zeros, as an integer times ten to the *exponent. Returns whether
-   that is exact: at most 19 digits count, and the exponent stays within 9,999. */
+/* Reads a number as digits * 10^exponent, where digits is an integer. Returns whether that is exact: only 19 digits
+   fit, and the exponent stays within 9,999. */
 static int specdec__json_decimal(specdec__bytes raw, uint64_t *digits, int *exponent)
 {
     size_t i = raw.data[0] == '-';
@@ -16660,7 +16664,7 @@ static int specdec__json_decimal(specdec__bytes raw, uint64_t *digits, int *expo
     return exact;
 }
 
-/* Is a number an integer in value ("1e3" and "2.0", too) that fits? */
+/* Reads a number whose value is an integer ("1e3" and "2.0", too). Returns 0 when it is not, or does not fit. */
 static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t node, int64_t *out)
 {
     const int negative = j->text[j->nodes[node].from] == '-';
@@ -16681,8 +16685,8 @@ static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t 
     return 1;
 }
 
-/* A number as a double. Returns whether it is the nearest one to what the text says: with at most 15 digits and ten to
-   the 22nd (W. Clinger, 1990); all others are off by a few units in the last place. */
+/* Reads a number as a double. Returns whether the double is the nearest one: guaranteed for at most 15 digits and
+   powers of ten up to 22 (W. Clinger, 1990); others may be off by a few units in the last place. */
 static SPECDEC__UNUSED int specdec__json_double(const specdec__json *j, size_t node, double *out)
 {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
@@ -16702,7 +16706,7 @@ static SPECDEC__UNUSED int specdec__json_double(const specdec__json *j, size_t n
     for (; exponent > 0 && *out <= 1e300; exponent -= exponent < 22 ? exponent : 22)
         *out *= powers[exponent < 22 ? exponent : 22];
     if (exponent > 0)
-        *out *= exponent > 22 ? 1e300 : powers[exponent]; /* perhaps infinite */
+        *out *= exponent > 22 ? 1e300 : powers[exponent]; /* may become infinite */
     for (; exponent < 0 && *out > 0; exponent += exponent > -22 ? -exponent : 22)
         *out /= powers[exponent > -22 ? -exponent : 22];
     if (j->text[j->nodes[node].from] == '-')
@@ -17459,18 +17463,21 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__VOCAB_FURTHEST 4096 /* places from its hash on among which an entry is */
+#define SPECDEC__VOCAB_FURTHEST 4096 /* entries probed from the place of a hash on, at most */
 
+/* Adds a byte to a hash. */
 SPECDEC__INLINE uint32_t specdec__vocab_hash_byte(uint32_t hash, unsigned char byte)
 {
     return (hash ^ byte) * 16777619u;
 }
 
+/* Mixes the bits of a hash after its last byte. */
 SPECDEC__INLINE uint32_t specdec__vocab_hash_end(uint32_t hash)
 {
     return (hash ^ hash >> 15) * 0x2c1b3c6du ^ hash >> 13;
 }
 
+/* Adds bytes to a hash. */
 static uint32_t specdec__vocab_hash(uint32_t hash, specdec__bytes part)
 {
     size_t i;
@@ -17480,7 +17487,7 @@ static uint32_t specdec__vocab_hash(uint32_t hash, specdec__bytes part)
     return hash;
 }
 
-/* The id of the token whose text is a, followed by b unless that is NULL, spelled as in the file; -1: none. */
+/* The id of the token whose text in the file is a, or a followed by b (if not NULL); -1: there is none. */
 static int32_t specdec__vocab_find_spelled(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
 {
     uint32_t hash = specdec__vocab_hash(0, a), entry;
@@ -17500,19 +17507,20 @@ static int32_t specdec__vocab_find_spelled(const specdec__vocab *v, specdec__byt
     return -1;
 }
 
-/* A stretch of plain text; the byte at place 0 is a space that is not there when prefix is 1. */
+/* A stretch of plain text; prefix 1: byte 0 is an added space that is not in the text. */
 typedef struct specdec__text_run {
     const unsigned char *text;
-    size_t length; /* with the prefix */
+    size_t length; /* bytes, the prefix included */
     size_t prefix; /* 0 or 1 */
 } specdec__text_run;
 
+/* A byte of a stretch, as plain text. */
 SPECDEC__INLINE unsigned char specdec__text_run_byte(const specdec__text_run *run, size_t at)
 {
     return at < run->prefix ? (unsigned char)' ' : run->text[at - run->prefix];
 }
 
-/* Are the bytes [from, from + length) of a run, spelled, this text? */
+/* Are the bytes [from, from + length) of a stretch, spelled as token texts are, equal to a token's text? */
 static int specdec__text_run_equals(const specdec__text_run *run, size_t from, size_t length, int model,
                                     specdec__bytes text)
 {
@@ -17529,7 +17537,7 @@ static int specdec__text_run_equals(const specdec__text_run *run, size_t from, s
     return at == text.size;
 }
 
-/* The id of the token that the bytes [from, from + length) of a run spell; -1: none. */
+/* The id of the token that spells the bytes [from, from + length) of a stretch; -1: there is none. */
 static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_run *run, size_t from, size_t length)
 {
     unsigned char spelled[3];
@@ -17551,12 +17559,13 @@ static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_
     return -1;
 }
 
+/* The hash of a pair of token ids. */
 SPECDEC__INLINE uint32_t specdec__vocab_pair_hash(uint32_t left, uint32_t right)
 {
     return specdec__vocab_hash_end(left * 0x9e3779b1u ^ right * 0x85ebca77u ^ right >> 9);
 }
 
-/* The rank of the merge (left, right), lower is earlier; SPECDEC__TEXT_NONE: there is none. */
+/* The rank of the merge of two tokens, lower is earlier; SPECDEC__TEXT_NONE: there is no such merge. */
 static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint32_t right)
 {
     uint32_t hash = specdec__vocab_pair_hash(left, right), entry;
@@ -17568,8 +17577,8 @@ static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint
     return SPECDEC__TEXT_NONE;
 }
 
-/* Puts an entry into a table of open places. Returns 0 when its place would be further from its hash than chance ever
-   puts it: a file whose texts all share one would take a time that grows with the square of their number. */
+/* Enters an entry into a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_FURTHEST places from
+   its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
 static int specdec__vocab_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
 {
     int i;
@@ -17590,13 +17599,13 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* What the file holds, checked, before the indexes are built. */
+/* The arrays of a vocabulary in the file, checked, before indexes are built from them. */
 typedef struct specdec__vocab_source {
     specdec__gguf_value tokens, scores, types, merges;
 } specdec__vocab_source;
 
-/* An id in the vocabulary, or -1; *out keeps its value when the key is absent; a default that a small vocabulary does
-   not have becomes -1. */
+/* Reads a token id of the vocabulary, or -1. *out keeps its default when the key is absent; a default beyond the
+   vocabulary becomes -1. */
 static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
                                             int32_t *out, specdec_error *error)
 {
@@ -17606,14 +17615,14 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     if (result)
         return result;
     if (id == UINT32_MAX)
-        id = -1; /* how some converters write "none" */
+        id = -1; /* some converters write "none" so */
     if (id < -1 || id >= (int64_t)v->count)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not a token of this vocabulary of %u", key, v->count);
     *out = (int32_t)id;
     return SPECDEC_OK;
 }
 
-/* Reads tokenizer.ggml.model, and sets the defaults that go with it. */
+/* Reads tokenizer.ggml.model, and sets the defaults of that tokenizer. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     specdec__bytes model;
@@ -17650,7 +17659,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
     return SPECDEC_OK;
 }
 
-/* The token with this id, by a walk over the texts before it: before there are indexes. */
+/* The text of a token by a walk over all texts before it, as long as there is no index. */
 static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -17660,7 +17669,7 @@ static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t i
     return specdec__cursor_string(&c);
 }
 
-/* The pre-tokenizer of a vocabulary that is known by how many merges it has and by one of its tokens; NULL: none. */
+/* The pre-tokenizer of a vocabulary, recognised by its number of merges and one of its tokens; NULL: unknown. */
 static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t merges)
 {
     size_t i;
@@ -17672,8 +17681,8 @@ static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t me
     return NULL;
 }
 
-/* Reads tokenizer.ggml.pre, or tells it from the vocabulary where the file does not say it: older converters left it
-   out, or wrote "default". What is not recognised is cut as GPT-2 does, and noted. */
+/* Reads tokenizer.ggml.pre. Older converters left it out, or wrote "default": then the pre-tokenizer is recognised from
+   the vocabulary, or GPT-2's is used, with a note for the log. */
 static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     specdec__gguf_value merges;
@@ -17684,7 +17693,7 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
     v->words_given = words.data && !specdec__bytes_are(words, "default");
-    if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* it goes with only one */
+    if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* this tokenizer has only one pre-tokenizer */
         words.data = (const unsigned char *)"gemma4";
         words.size = strlen("gemma4");
         v->words_given = 1;
@@ -17711,8 +17720,8 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
     return SPECDEC_OK;
 }
 
-/* Phi-3's own tokenizer drops white space behind special tokens. Its vocabulary in GGUF does not say so; the model's
-   name, "Phi3", "phi-3-mini", "Phi 3.5", is all there is. */
+/* Is the model Phi-3? Its own tokenizer drops white space behind special tokens. The GGUF file does not say so; only
+   the model's name ("Phi3", "phi-3-mini", "Phi 3.5") tells. */
 static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 {
     specdec__bytes name;
@@ -17730,17 +17739,17 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
     return 0;
 }
 
-/* Does this special token take the white space behind it with it? */
+/* Does this special token absorb the white space behind it? */
 static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
 {
     return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
            !specdec__bytes_are(text, "<|endoftext|>");
 }
 
-/* Where the id of a token goes that prompts with gaps have. */
+/* The offset of a fill-in-the-middle token's id in specdec__vocab. */
 #define SPECDEC__VOCAB_GAP_AT(name) (offsetof(specdec__vocab, gap) + SPECDEC__GAP_##name * sizeof(int32_t))
 
-/* Where ids of special tokens, and flags, go in a specdec__vocab. */
+/* GGUF keys of special tokens and flags, and the offsets of their values in specdec__vocab. */
 static const struct {
     const char *key;
     unsigned short at;
@@ -17764,7 +17773,7 @@ static const struct {
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
 
-/* Reads the ids of special tokens and the flags. */
+/* Reads the ids of special tokens and the flags of specdec__vocab_id_table. */
 static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     size_t i;
@@ -17789,14 +17798,14 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
     return SPECDEC_OK;
 }
 
-/* Says that an array has not an item for every token. */
+/* Fails, as an array of the file has too few items for the tokens. */
 static specdec_result specdec__vocab_wrong_count(const char *key, uint64_t items, uint32_t tokens, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has %llu items for %u tokens", key, (unsigned long long)items,
                          tokens);
 }
 
-/* Reads scores (SPM), types and merges (BPE), and checks that they are there, of the right type and long enough. */
+/* Reads the arrays of scores (SPM), types and merges (BPE), and checks their presence, types and lengths. */
 static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specdec__gguf *gguf,
                                                  specdec__vocab_source *source, specdec_error *error)
 {
@@ -17830,7 +17839,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     return SPECDEC_OK;
 }
 
-/* Does a text have U+2581 behind anything but U+2581? */
+/* Does a text have U+2581 (a space in SPM) behind any other character? */
 static int specdec__vocab_space_inside(specdec__bytes text)
 {
     size_t i;
@@ -17847,8 +17856,7 @@ static int specdec__vocab_space_inside(specdec__bytes text)
     return 0;
 }
 
-/* The byte that a token stands for on its own, -1: none. Byte-level BPE: the one character that spells it; others:
-   <0x41>. */
+/* The byte that a token stands for alone; -1: none. Byte-level BPE spells it as one character, others as <0x41>. */
 static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
 {
     specdec__text_character c;
@@ -17859,8 +17867,8 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* Walks over all token texts twice, and notes what can be known without indexes: first what the types of some tokens
-   depend on. */
+/* Walks over all token texts twice, and sets the fields of v that need no index. The first walk finds tokens on which
+   the types of other tokens depend. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -17884,7 +17892,7 @@ static void specdec__vocab_survey(specdec__vocab *v)
     }
 }
 
-/* The mask of a hash table that is at most three quarters full. */
+/* The mask (size - 1) of a hash table that is at most three quarters full. */
 static uint32_t specdec__vocab_mask(uint32_t count)
 {
     uint32_t size = 16;
@@ -17894,7 +17902,7 @@ static uint32_t specdec__vocab_mask(uint32_t count)
     return size - 1;
 }
 
-/* Takes the memory of all indexes. */
+/* Reserves the memory of all indexes. */
 static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
 {
     v->slot_mask = specdec__vocab_mask(v->count);
@@ -17913,9 +17921,9 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Fills byte_token, text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special
-   ones. Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. Returns 0 when
-   hashes collide. */
+/* Fills byte_token, text_at, the hash table of plain tokens (the first of equal texts wins) and the list of special
+   tokens, unsorted. Unknown, control and byte tokens are not in the hash table, as plain text never yields them.
+   Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -17944,7 +17952,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
     return 1;
 }
 
-/* Longest text first; of equal lengths the lower id (Shell's sort). */
+/* Sorts special tokens by their texts' length, longest first, then by id (Shell's sort). */
 static void specdec__vocab_sort_specials(specdec__vocab *v)
 {
     uint32_t gap, i;
@@ -17966,7 +17974,7 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
         }
 }
 
-/* Adds a token that ends texts, unless its text says that it does not. */
+/* Adds an end-of-text token, unless its text shows that it does not end texts. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
     const struct specdec__vocab_marked *row =
@@ -17979,7 +17987,7 @@ static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
     v->ends[v->end_count++] = id;
 }
 
-/* The tokens that end a text: those the file names and the well-known ones. */
+/* Finds the end-of-text tokens: those that the file names, and well-known ones. */
 static void specdec__vocab_find_ends(specdec__vocab *v)
 {
     uint32_t i;
@@ -17994,8 +18002,8 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
-/* The merges, "left right" each, in order of rank. One that names no token is passed over; of equal ones the first
-   wins. Returns 0 when hashes collide. */
+/* Indexes the merges, each "left right", in order of rank. A merge with a text that is no token is skipped; of equal
+   merges the first counts. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
     specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
@@ -18028,9 +18036,9 @@ static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_va
     return 1;
 }
 
-/* Reads and checks the vocabulary of a file and builds its indexes in the arena. The file must outlive v. While the
-   arena only counts, the same checks are made and the same bytes taken, but v cannot be used.
-   Errors: FORMAT, UNSUPPORTED (another tokenizer), MEMORY. */
+/* Reads and checks the vocabulary of a GGUF file, and builds its indexes in the arena. The file must outlive v. If the
+   arena only counts, all checks are made, but v cannot be used. Errors: FORMAT, UNSUPPORTED (another tokenizer),
+   MEMORY. */
 static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, const specdec__gguf *gguf,
                                                           specdec__arena *arena, specdec_error *error)
 {
@@ -18071,7 +18079,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     return SPECDEC_OK;
 }
 
-/* Tells the log what of a vocabulary the file did not say. */
+/* Logs the properties of a vocabulary that its file does not state. */
 static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
 {
     if (v->words && v->words_given < 0)
@@ -18081,9 +18089,10 @@ static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const s
         specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
 }
 
+/* Results of comparing two vocabularies. */
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
-/* Is a token with this text there only to round up the vocabulary? */
+/* Does a token with this text only pad the vocabulary to a round size? */
 static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
@@ -18098,10 +18107,10 @@ static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specd
     return 0;
 }
 
-/* May a draft with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts. PADDED: the
-   longer one only has unused tokens behind the end of the shorter one, whose count is then *first_different. DIFFERENT:
-   *first_different is the first id that differs (0 when the tokenizers are of different kinds). Both may have been only
-   counted. */
+/* Can a draft model with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts.
+   PADDED: the longer one only has padding tokens at its end; *first_different is the count of the shorter one.
+   DIFFERENT: *first_different is the first id whose tokens differ (0 when the tokenizers are of different kinds). Works
+   without indexes. */
 static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const specdec__vocab *b,
                                                   uint32_t *first_different)
 {
@@ -18130,7 +18139,7 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
     return a->count == b->count ? SPECDEC__VOCAB_SAME : SPECDEC__VOCAB_PADDED;
 }
 
-/* Bytes of the first stretch of a text (length > 0) that can be merged on its own. */
+/* Bytes of the first stretch of a text (length > 0) across whose end no merge can reach. */
 static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char *text, size_t length)
 {
     size_t at = 0;
@@ -18161,13 +18170,15 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Where tokens go. count goes on counting when there is no more room. */
+/* An array that receives tokens; count also counts tokens beyond the capacity. */
 typedef struct specdec__text_sink {
     int32_t *tokens;
     size_t capacity, count;
-    int after_unknown; /* the last token was the unknown one: SPM writes one for several in a row */
+    int after_unknown; /* the last token was the unknown token: SPM writes it once for several unknown characters in a
+                          row */
 } specdec__text_sink;
 
+/* Appends a token. */
 static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
 {
     if (sink->count < sink->capacity)
@@ -18176,28 +18187,30 @@ static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
     sink->after_unknown = 0;
 }
 
-/* The state of merging one run of n bytes; a symbol is named by the place of its first byte. 12.5 bytes per byte. */
+/* The state of merging a stretch of n bytes; a symbol is identified by the offset of its first byte. 12.5 bytes a
+   byte. */
 typedef struct specdec__text_merger {
     const specdec__vocab *v;
     specdec__text_run run;
-    uint32_t *span;  /* (n) bytes of a symbol, at its first and at its last byte */
-    uint32_t *token; /* (n) id of a symbol, or none */
-    uint32_t *key;   /* (n) urgency of merging a symbol with the next one: lower is sooner; none at other places */
-    uint32_t *best;  /* (2 blocks) tournament of places: the best of each block from [blocks] on, of all in [1] */
+    uint32_t *span;  /* (n) bytes of a symbol, stored at its first and its last byte */
+    uint32_t *token; /* (n) token id of a symbol, or none */
+    uint32_t *key;   /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
+    uint32_t *best;  /* (2 * blocks) tournament tree of offsets: best of each block from index blocks on, best of all at
+                        index 1 */
     size_t blocks;
 } specdec__text_merger;
 
-/* A score as a key: higher scores give lower keys, never SPECDEC__TEXT_NONE. */
+/* A score as a key: higher scores give lower keys, but never SPECDEC__TEXT_NONE. */
 static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
 {
     uint32_t bits = specdec__load_u32(v->scores + (size_t)id * 4);
 
     if (bits == 0x80000000u)
-        bits = 0; /* -0 equals 0 */
+        bits = 0; /* -0 counts as 0 */
     return bits >> 31 ? bits : 0x7fffffffu - bits;
 }
 
-/* The key of merging the symbol at a place with the one behind it. */
+/* The key of merging the symbol at an offset with the next symbol. */
 static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
 {
     size_t next = at + m->span[at];
@@ -18214,7 +18227,7 @@ static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
     return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->v, (uint32_t)id);
 }
 
-/* The place with the lower key; of equal ones the left. */
+/* The offset with the lower key; of equal keys the left one. */
 SPECDEC__INLINE uint32_t specdec__text_better(const specdec__text_merger *m, uint32_t a, uint32_t b)
 {
     if (m->key[a] != m->key[b])
@@ -18222,7 +18235,7 @@ SPECDEC__INLINE uint32_t specdec__text_better(const specdec__text_merger *m, uin
     return a < b ? a : b;
 }
 
-/* Finds the best place of a block anew. */
+/* Recomputes the best offset of a block, and its path in the tournament tree. */
 static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
 {
     size_t at = block * SPECDEC__TEXT_BLOCK, end = at + SPECDEC__TEXT_BLOCK;
@@ -18233,6 +18246,7 @@ static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
     m->best[m->blocks + block] = best;
 }
 
+/* Sets the key at an offset, and updates the tournament tree. */
 static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t key)
 {
     size_t node = m->blocks + at / SPECDEC__TEXT_BLOCK;
@@ -18243,7 +18257,7 @@ static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t k
         m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
 }
 
-/* Lays out the first symbols: bytes for byte-level BPE, else characters. */
+/* Creates the first symbols: bytes for byte-level BPE, else characters. */
 static void specdec__text_first_symbols(specdec__text_merger *m)
 {
     size_t n = m->run.length, at, size = 1, node;
@@ -18276,7 +18290,7 @@ static void specdec__text_first_symbols(specdec__text_merger *m)
         m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
 }
 
-/* Merges the most urgent pair until there is none. */
+/* Merges the pair with the lowest key until no pair can be merged. */
 static void specdec__text_merge(specdec__text_merger *m)
 {
     uint32_t at;
@@ -18295,8 +18309,8 @@ static void specdec__text_merge(specdec__text_merger *m)
     }
 }
 
-/* Writes a symbol that is no token. Where the vocabulary has all of its bytes as tokens: those. Else SPM writes the
-   unknown token, if there is one, and BPE writes nothing (StarCoder's has no tokens for bytes that UTF-8 never has). */
+/* Writes a symbol that is no token: as byte tokens, if the vocabulary has all its bytes; else SPM writes the unknown
+   token, and BPE nothing (StarCoder has no tokens for bytes that never occur in UTF-8). */
 static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
 {
     unsigned char spelled[3];
@@ -18320,14 +18334,14 @@ static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, s
     sink->after_unknown = 1;
 }
 
-/* Scratch bytes that merging a run of n bytes takes. */
+/* Bytes of scratch memory for merging a stretch of n bytes. */
 static size_t specdec__text_merge_bytes(size_t n)
 {
     return specdec__size_multiply(specdec__size_add(specdec__size_multiply(n, 3), (n / SPECDEC__TEXT_BLOCK + 1) * 2),
                                   sizeof(uint32_t));
 }
 
-/* Tokens of one run. scratch is aligned for uint32_t. */
+/* Tokenizes a stretch by merging. scratch is aligned for uint32_t. */
 static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const specdec__text_run *run,
                                                  specdec__text_sink *sink, uint32_t *scratch, size_t scratch_size,
                                                  specdec_error *error)
@@ -18554,8 +18568,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The plain bytes that a token's text spells: the inverse of specdec__text_spell. Returns their number; out may be
-   NULL. */
+/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell. Returns their number;
+   out may be NULL. */
 static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned char *out)
 {
     size_t at = 0, count = 0;
@@ -18582,9 +18596,9 @@ static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned cha
     return count;
 }
 
-/* The bytes of one token: spaces and bytes as plain text has them; nothing for unknown and control tokens unless
-   show_special is set. *needed is their number, never above v->longest; out is untouched when that is more than size
-   (BUFFER). Error: ARGUMENT for an id outside the vocabulary. */
+/* The bytes that a token stands for. Unknown and control tokens have none unless show_special is set. *needed: their
+   number, at most v->longest; if it is above size, out is untouched (BUFFER). Error: ARGUMENT for an id outside the
+   vocabulary. */
 static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab *v, int32_t id, int show_special,
                                                            unsigned char *out, size_t size, size_t *needed,
                                                            specdec_error *error)
@@ -18618,15 +18632,16 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
     return SPECDEC_OK;
 }
 
-/* Text coming out token by token, never ending inside a UTF-8 character. */
+/* Decodes tokens to text in whole UTF-8 characters: an incomplete character is held back until the next token. */
 typedef struct specdec__text_stream {
-    unsigned char held[3]; /* the beginning of a character that is not complete yet */
+    unsigned char held[3]; /* first bytes of an incomplete character */
     int held_count;
-    int drop_space;        /* the next plain token begins a text: SPM put a space before it */
+    int drop_space;        /* 1: the next plain token begins a text, so that the space that SPM put in front is
+                              dropped */
     int show_special;
 } specdec__text_stream;
 
-/* previous: the token before the first one that will be pushed, -1 at the beginning of a text. */
+/* Begins a decoded text. previous: the token in front of the first one; -1: none. */
 static SPECDEC__UNUSED void specdec__text_stream_begin(specdec__text_stream *stream, const specdec__vocab *v,
                                                        int32_t previous, int show_special)
 {
@@ -18636,7 +18651,7 @@ static SPECDEC__UNUSED void specdec__text_stream_begin(specdec__text_stream *str
                          specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous));
 }
 
-/* Bytes at the end of a text that could be the beginning of a character, 0..3. */
+/* The number of bytes at the end of a text that may be the beginning of an incomplete character, 0 to 3. */
 static size_t specdec__text_incomplete(const unsigned char *text, size_t length)
 {
     size_t back;
@@ -18647,8 +18662,8 @@ static size_t specdec__text_incomplete(const unsigned char *text, size_t length)
     return 0;
 }
 
-/* Adds a token. out gets *written bytes that are ready; v->longest + 3 bytes of room are always enough. Bytes that
-   cannot become valid UTF-8 pass as they are. Errors as specdec__token_bytes; a failed call changes nothing. */
+/* Decodes a token. *written bytes go to out, for which v->longest + 3 bytes of room are always enough. Bytes that
+   cannot become valid UTF-8 are written as they are. Errors as specdec__token_bytes; a failed call changes nothing. */
 static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_stream *stream, const specdec__vocab *v,
                                                                 int32_t id, unsigned char *out, size_t size,
                                                                 size_t *written, specdec_error *error)
@@ -18677,7 +18692,7 @@ static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_st
     return SPECDEC_OK;
 }
 
-/* Hands out what is held back, at most 3 bytes. Returns their number. */
+/* Writes the bytes that are still held back, at most 3. Returns their number. */
 static SPECDEC__UNUSED size_t specdec__text_stream_end(specdec__text_stream *stream, unsigned char out[3])
 {
     size_t count = (size_t)stream->held_count;
@@ -18697,23 +18712,23 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string */
 
-/* Bytes of copies of all stop strings, each with a zero byte behind it. */
+/* Bytes for copies of all stop strings, each with a terminating zero. */
 #define SPECDEC__STOP_ROOM (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
 
-/* Looks for stop strings in bytes that come piece by piece; zero is the beginning. What is held back is always the
-   beginning of a stop string, so its length and that string's number say all. */
+/* Searches for stop strings in bytes that arrive in pieces; all zeros: the initial state. The bytes held back always
+   are the beginning of a stop string, so that its number and their count describe them. */
 typedef struct specdec__stop_scan {
     int count;
-    int held_of;  /* the string of which the beginning is held back */
+    int held_of;  /* number of the stop string whose beginning is held back */
     size_t held;  /* bytes held back */
-    int stopped;  /* 1 + the number of the string that was found; 0: none was */
-    size_t cut;   /* bytes taken from where that begins; 0: none was found, or it was cut off */
-    size_t bytes; /* of all strings */
+    int stopped;  /* 1 + the number of the stop string that was found; 0: none */
+    size_t cut;   /* bytes of the stop string that were held back or taken; 0: none was found, or it was cut off */
+    size_t bytes; /* bytes of all stop strings */
     specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
 } specdec__stop_scan;
 
-/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many; or when
-   all together are too long. */
+/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty or too long, or there are too many
+   strings or bytes of strings. */
 static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan, const char *string, size_t length,
                                                         specdec_error *error)
 {
@@ -18727,8 +18742,8 @@ static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan
     return SPECDEC_OK;
 }
 
-/* Makes a scan's strings copies in out[SPECDEC__STOP_ROOM], where strings of it may lie already. Apart, as the stack
-   holds them meanwhile. */
+/* Copies all stop strings to out[SPECDEC__STOP_ROOM], which may already hold some of them. Not inlined, as it needs a
+   second copy on the stack. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_scan *scan, unsigned char *out)
 {
     unsigned char copies[SPECDEC__STOP_ROOM];
@@ -18745,7 +18760,7 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_s
         memcpy(out, copies, at);
 }
 
-/* Do the bytes held back, followed by next, end with the first length bytes of a string? */
+/* Do the held bytes, followed by `next`, end with the first `length` bytes of a string? */
 static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes string, size_t length, unsigned char next)
 {
     if (string.data[length - 1] != next)
@@ -18754,7 +18769,7 @@ static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes str
            memcmp(string.data, scan->strings[scan->held_of].data + scan->held - (length - 1), length - 1) == 0;
 }
 
-/* Takes one byte. Returns how many bytes, of those held back and this one, are no part of a stop string. */
+/* Takes a byte. Returns how many bytes, of the held ones and this one, cannot be part of a stop string. */
 static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
 {
     size_t longest = 0, all = scan->held + 1, length;
@@ -18784,9 +18799,9 @@ static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
     return length;
 }
 
-/* Takes bytes and hands out those that surely come before any stop string: *written of them, some of which may be from
-   earlier calls; size must be at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string scan->stopped is
-   set, everything before it has been handed out and nothing more is. out and bytes must not overlap. */
+/* Takes bytes and writes those that surely lie in front of any stop string to out: *written bytes, also from earlier
+   calls. size is at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string, scan->stopped is set, and
+   nothing more is written. out and bytes must not overlap. */
 static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *scan, const unsigned char *bytes,
                                                          size_t length, unsigned char *out, size_t size,
                                                          size_t *written, specdec_error *error)
@@ -18813,8 +18828,8 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *sca
     return SPECDEC_OK;
 }
 
-/* Hands out what is held back when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns
-   the number of bytes. */
+/* Writes the held bytes when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns their
+   number. */
 static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsigned char *out)
 {
     size_t count = scan->held;
@@ -18833,45 +18848,48 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* How the name and the arguments of a call are written. */
+/* Forms of tool calls: how the name and the arguments of a call are written. */
 enum {
-    SPECDEC__CALLS_JSON,    /* a JSON object with both, or a list of such */
-    SPECDEC__CALLS_NAMED,   /* the name, then a JSON object */
-    SPECDEC__CALLS_PAIRS,   /* the name, then a name and a value for each argument */
+    SPECDEC__CALLS_JSON,    /* a JSON object with name and arguments, or a list of such objects */
+    SPECDEC__CALLS_NAMED,   /* the name, then the arguments as a JSON object */
+    SPECDEC__CALLS_PAIRS,   /* the name, then name and value of each argument between marks */
     SPECDEC__CALLS_PYTHON,  /* name(argument=value, ...) */
-    SPECDEC__CALLS_BRACES,  /* name{argument:value,...}, strings between marks */
-    SPECDEC__CALLS_CHANNEL  /* messages with headers (gpt-oss) */
+    SPECDEC__CALLS_BRACES,  /* name{argument:value,...}, with strings between marks */
+    SPECDEC__CALLS_CHANNEL  /* messages with headers (gpt-oss's Harmony format) */
 };
 
+/* Flags of a row of specdec__call_table. */
 enum {
     SPECDEC__CALLS_KEYED = 1, /* JSON: {NAME: arguments} */
-    SPECDEC__CALLS_BARE = 2,  /* JSON: without a mark, where the answer begins with such an object */
-    SPECDEC__CALLS_PATH = 4,  /* the name is written as functions.NAME, and may have a number behind a colon */
+    SPECDEC__CALLS_BARE = 2,  /* JSON: no mark; the answer begins with an object that is a call */
+    SPECDEC__CALLS_PATH = 4,  /* the name is written as functions.NAME, and may be followed by a colon and a number */
     SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
 };
 
-/* How a family of models writes calls. Marks that are NULL are not written. */
+/* How a family of models writes tool calls. NULL: the mark is not written. */
 typedef struct specdec__calls {
     const char *name;
     int form, flags;
-    const char *section, *mark, *id; /* before all calls; before each one; between its id and its name */
-    const char *middle;              /* between the name and the arguments; "": white space, or "<" */
-    const char *close, *end;         /* behind a call, behind all calls */
-    const char *key_begin, *key_end, *value_begin, *value_end; /* around the name and the value of an argument */
-    const char *begin, *behind, *finish; /* what is written before the name, between name and arguments, and behind */
+    const char *section, *mark, *id; /* in front of all calls; in front of each call; between a call's identifier and
+                                        its name */
+    const char *middle;              /* between name and arguments; "": white space or "<" */
+    const char *close, *end;         /* behind a call; behind all calls */
+    const char *key_begin, *key_end, *value_begin, *value_end; /* around an argument's name; around its value */
+    const char *begin, *behind, *finish; /* for writing a call: text in front of its name, between name and arguments,
+                                            behind the arguments */
 } specdec__calls;
 
-/* How a family of models writes thoughts. */
+/* How a family of models writes thoughts (reasoning): between two marks. */
 typedef struct specdec__thoughts {
     const char *name, *open, *close;
-    const char *around[4]; /* marks of content, which are dropped */
+    const char *around[4]; /* marks around the content of the answer, which are dropped */
 } specdec__thoughts;
 
-#define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's wide bar, and its low block */
+#define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's full-width bar, U+FF5C, and its lower block, U+2581 */
 #define SPECDEC__BLOCK "\xe2\x96\x81"
 #define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR words SPECDEC__BAR ">"
 
-/* The first row that takes a known call apart which the template has written is the template's. */
+/* Tool calls of all families. A chat template gets the first row that parses the call that the template writes. */
 static const specdec__calls specdec__call_table[] = {
     {"hermes", SPECDEC__CALLS_JSON, 0, NULL, "<tool_call>", NULL, NULL, "</tool_call>", NULL, NULL, NULL, NULL, NULL,
      "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
@@ -18948,6 +18966,7 @@ static const specdec__calls specdec__call_table[] = {
     {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE, NULL, "<|python_tag|>", NULL, NULL, NULL, NULL, NULL, NULL,
      NULL, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"}};
 
+/* Thoughts of all families. */
 static const specdec__thoughts specdec__thought_table[] = {
     {"think", "<think>", "</think>", {NULL}},
     {"mistral", "[THINK]", "[/THINK]", {NULL}},
@@ -18961,7 +18980,7 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
 
-/* The row of a name; NULL: there is none. */
+/* The row of tool calls with a name; NULL: there is none. */
 static const specdec__calls *specdec__answer_calls(const char *name)
 {
     size_t i;
@@ -18972,6 +18991,7 @@ static const specdec__calls *specdec__answer_calls(const char *name)
     return NULL;
 }
 
+/* The row of thoughts with a name; NULL: there is none. */
 static const specdec__thoughts *specdec__answer_thoughts(const char *name)
 {
     size_t i;
@@ -25730,35 +25750,39 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* Number of roles; most tokens that a format requires. */
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 
-/* A layout of conversations. Special tokens are written as text, so PARSE_SPECIAL belongs to it; the token that begins
-   texts does not. */
+/* A chat format: how the messages of a conversation are written as text. Special tokens are spelled out, so the text is
+   tokenized with PARSE_SPECIAL. The beginning-of-text token is not a part of it. */
 typedef struct specdec__chat_format {
     const char *name;
-    const char *tokens[SPECDEC__CHAT_TOKENS]; /* that the vocabulary must have, each as one token */
-    int trims;                           /* of roles (1 << role): white space around messages is dropped */
-    int ends;                            /* of roles: the token that ends a text stands before `after` */
-    const char *opening;                 /* before system messages, and before user ones that follow no system one: */
-    const char *reopening;               /* the first, all others */
-    const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES];
-    const char *generate;                /* what makes the model answer */
+    const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
+    int trims;                           /* bit 1 << role: white space around messages of the role is dropped */
+    int ends;                            /* bit 1 << role: the end-of-text token stands in front of `after` */
+const char *opening;                 /* in front of a system message, and of a user message without one: the first time */
+    const char *reopening;               /* the same, from the second time on */
+const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES]; /* around a message of a role */
+    const char *generate;                /* begins the model's turn */
 } specdec__chat_format;
 
+/* Values of `trims` and `ends`. */
 enum {
     SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT,
     SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1,
-    SPECDEC__CHAT_HALF = 1 << SPECDEC__CHAT_ROLES /* trims: user messages behind system ones are, at their end alone */
+    SPECDEC__CHAT_HALF = 1 << SPECDEC__CHAT_ROLES /* trims: of user messages behind system messages only the white space
+                                                     at the end is dropped */
 };
 
-/* DeepSeek's tokens, with wide bars. */
+/* DeepSeek's tokens for roles, with full-width bars. */
 #define SPECDEC__CHAT_USER      "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
 #define SPECDEC__CHAT_ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
 
-/* A name may have several rows: a template is of the first one that writes what it writes; a name alone is the first.
-   "llama2": with "<s>" before every question, or before the first. "mistral" is that before v3: with or without spaces
-   around answers; the one before "[INST]" is the tokenizer's. "deepseek-r1": some templates leave it to the model to
-   begin with "<think>". Marks that are no tokens (zephyr's, tulu's, llama2's) are written in pieces. */
+/* All chat formats. A name may have several rows: a template gets the first row that writes the same text as the
+   template; a name without a template gets the first row. "llama2": with "<s>" in front of every question, or of the
+   first one. "mistral": formats older than v3, with or without spaces around answers; the tokenizer adds the space in
+   front of "[INST]". "deepseek-r1": with "<think>" in the prompt, or written by the model. Marks that are no tokens (of
+   zephyr, tulu, llama2) are tokenized like any text. */
 static const specdec__chat_format specdec__chat_formats[] = {
     {"phi4-mini", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
@@ -25809,33 +25833,35 @@ static const specdec__chat_format specdec__chat_formats[] = {
      "<start_of_turn>user\n",
      {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
 
-/* How the conversations of a model are laid out. */
+/* How conversations with a model are written: a format, or the model's template, and what was learned from it. */
 typedef struct specdec__chat {
-    const specdec__chat_format *format; /* NULL: it is not known */
-    int trims;                    /* as in the format; a template may say otherwise */
-    int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
-    int runs;                     /* there is no format, but the template can be run, each time */
-    int no_system;                /* system messages are refused: the template writes them in a way of its own */
-    const specdec__calls *calls;  /* how calls of tools are written; NULL: that is not known */
-    const specdec__thoughts *thoughts; /* and thoughts; NULL: none are */
-    specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
-                                      before every first one */
-    const char *failed;           /* why the template is of no format; NULL: it is of one, or there is none */
-    specdec__bytes culprit;       /* what in it */
+    const specdec__chat_format *format; /* NULL: no format is known */
+    int trims;                    /* as in the format, unless the template differs from it */
+    int begins;                   /* 1: the beginning-of-text token is written, whatever add_bos_token says */
+    int runs;                     /* 1: without a format; the template is run for each conversation */
+    int no_system;                /* 1: system messages are refused, as the template writes them in a way that no format
+                                     has */
+    const specdec__calls *calls;  /* how tool calls are written; NULL: unknown */
+    const specdec__thoughts *thoughts; /* how thoughts are written; NULL: the model writes none */
+    specdec__bytes system, prefix; /* the default system message (data NULL: none); text that the template puts in front
+                                      of the first system message */
+    const char *failed;           /* why the template matches no format; NULL: it matches one, or there is no
+                                     template */
+    specdec__bytes culprit;       /* the part of the template that caused the failure */
 } specdec__chat;
 
 enum {
-    SPECDEC__CHAT_ROOM = 8192,   /* bytes that a template may write while it is recognised */
-    SPECDEC__CHAT_KEPT = 4096    /* and of these, those that stay */
+    SPECDEC__CHAT_ROOM = 8192,   /* bytes that a template may write while it is compared with formats */
+    SPECDEC__CHAT_KEPT = 4096    /* bytes of such texts that are kept */
 };
 
-/* What stays of recognising a template: texts of a specdec__chat. */
+/* The result of recognising a template, with the texts that its specdec__chat points to. */
 typedef struct specdec__chat_found {
     specdec__chat chat;
     char kept[SPECDEC__CHAT_KEPT];
 } specdec__chat_found;
 
-/* What recognising a template takes, and memory[bytes] for running it. */
+/* Working memory for recognising a template; memory[bytes] is for running the template. */
 typedef struct specdec__chat_work {
     specdec__template run;
     char output[SPECDEC__CHAT_ROOM], expected[SPECDEC__CHAT_ROOM];
@@ -25846,15 +25872,16 @@ typedef struct specdec__chat_work {
     int64_t now;
 } specdec__chat_work;
 
-/* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
-   that is not noted). needed: the bytes of all that was appended, also without room for it. */
+/* A rendered conversation: text[size], and plain[], a bit for each byte of the text; 1: the byte is a message's and
+   must not become part of a control token (NULL: not recorded). needed: bytes of the whole conversation, also beyond
+   size. */
 typedef struct specdec__chat_text {
     char *text;
     unsigned char *plain;
     size_t size, needed;
 } specdec__chat_text;
 
-/* The first format of this name; NULL: none. */
+/* The first format with a name; NULL: there is none. */
 static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name)
 {
     size_t i;
@@ -25865,7 +25892,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
     return NULL;
 }
 
-/* The first token of a format that a vocabulary, which may not be indexed yet, has not; NULL: it has them all. */
+/* The first token of a format that a vocabulary lacks; NULL: none is missing. The vocabulary needs no index. */
 static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -25887,7 +25914,7 @@ static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_for
     return NULL;
 }
 
-/* Appends bytes, or a string (SPECDEC_WHOLE_STRING), while there is room and counts them in any case. */
+/* Appends bytes, or a string (SPECDEC_WHOLE_STRING), as far as there is room; counts all of them in out->needed. */
 static void specdec__chat_append(specdec__chat_text *out, const char *text, size_t length, int plain)
 {
     size_t i;
@@ -25902,7 +25929,7 @@ static void specdec__chat_append(specdec__chat_text *out, const char *text, size
     out->needed = specdec__size_add(out->needed, length);
 }
 
-/* A message's text without the white space at its ends (1: the left, 2: the right). */
+/* A message's text without white space at its ends (bits 1: left, 2: right). */
 static specdec__bytes specdec__chat_trim(const specdec_message *message, int ends)
 {
     const char *text = message->text;
@@ -25918,7 +25945,7 @@ static specdec__bytes specdec__chat_trim(const specdec_message *message, int end
     return out;
 }
 
-/* Appends what stands behind a message of this role. end: the text of the token that ends a text. */
+/* Appends the text behind a message of a role. end: text of the end-of-text token. */
 static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end,
                                 specdec__chat_text *out)
 {
@@ -25927,7 +25954,7 @@ static void specdec__chat_close(const specdec__chat_format *format, int role, sp
     specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
 }
 
-/* Appends a message whose role is known. previous: that of the one before it; begun: there is text before it. */
+/* Appends a message with a valid role. previous: role of the message before it; begun: text precedes it. */
 static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
                                   const specdec_message *message, specdec__chat_text *out)
 {
@@ -25945,9 +25972,9 @@ static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end,
     specdec__chat_close(format, role, end, out);
 }
 
-/* Appends messages in the model's chat format, and the beginning of the model's turn. begun: 1: messages precede them.
-   end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without a message, when
-   out->needed is above out's size. */
+/* Renders messages in the model's chat format, then the beginning of the model's turn. begun: 1: the conversation
+   already has messages. end: text of the end-of-text token. Writes no terminating zero. Errors: ARGUMENT; BUFFER,
+   without an error text, when out->needed is above out->size. */
 static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *chat, specdec__bytes end, int begun,
                                                            const specdec_message *messages, int count,
                                                            specdec__chat_text *out, specdec_error *error)
@@ -25980,7 +26007,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Drops the white space at the beginning. */
+/* Drops the white space at the beginning of a rendered conversation. */
 static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
 {
     size_t drop = 0, i;
@@ -25996,20 +26023,20 @@ static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
     }
 }
 
-/* The text of a token; -1: empty. */
+/* The text of a token; empty for id -1. */
 static specdec__bytes specdec__chat_token(const specdec__vocab *v, int32_t id)
 {
     return id < 0 ? specdec__template_bytes("", 0) : specdec__vocab_text(v, (uint32_t)id);
 }
 
-/* Does a text begin with a token's? */
+/* Does a text begin with the text of a token? */
 static int specdec__chat_begins(specdec__bytes text, specdec__bytes token)
 {
     return token.size && text.size >= token.size && memcmp(text.data, token.data, token.size) == 0;
 }
 
-/* How a rendered conversation, with tokens before it (begun) or without, is made tokens: the one that begins texts is
-   written once where the template or the tokenizer wants it. */
+/* The flags for tokenizing a rendered conversation; begun: 1: tokens precede it. The beginning-of-text token is written
+   once, where the template or the tokenizer asks for it. */
 static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const specdec__vocab *v,
                                                const specdec__chat_text *out, int begun)
 {
@@ -26022,9 +26049,9 @@ static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const 
     return SPECDEC_TOKENIZE_SPECIAL | (chat->begins ? (int)SPECDEC__TOKENIZE_BEGUN : 0);
 }
 
-/* ---- Templates. */
+/* ---- Recognising a template: formats are compared with the text that it writes. */
 
-/* Does a format write what the template has written? */
+/* Does a format write the same text for messages as the template has written? */
 static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
                                 specdec__bytes written, const specdec_message *messages, int count)
 {
@@ -26037,8 +26064,8 @@ static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat
            out.needed == written.size && memcmp(w->expected, written.data, written.size) == 0;
 }
 
-/* A conversation as a template reads it: a list of dicts. Messages are what their callers say they are: marked, unless
-   they may spell control tokens. */
+/* Messages as a template's value: a list of dicts. Bytes of their texts are marked as a message's, unless the caller
+   allows the message to spell control tokens. */
 static specdec__template_value specdec__chat_values(specdec__template *t, const specdec_message *messages, int count)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
@@ -26062,7 +26089,7 @@ static specdec__template_value specdec__chat_values(specdec__template *t, const 
     return specdec__template_listing(list, (size_t)count);
 }
 
-/* Gives a template the texts of the tokens that begin and end texts, and what else is always there. */
+/* Defines the names that every template may use: bos_token, eos_token, add_generation_prompt and others. */
 static void specdec__chat_give(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
 {
     specdec__template_give(t, specdec__template_string("bos_token"),
@@ -26072,7 +26099,7 @@ static void specdec__chat_give(specdec__template *t, specdec__bytes bos, specdec
     specdec__template_give(t, specdec__template_string("add_generation_prompt"), specdec__template_bool(generate));
 }
 
-/* What the template writes for messages, in w->run. */
+/* Runs a template for messages; the text is in w->run. */
 static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos, specdec__bytes eos,
                               const specdec_message *messages, int count)
 {
@@ -26085,7 +26112,8 @@ static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specde
     specdec__template_render(&w->run);
 }
 
-/* What the template writes for messages, without the token that begins texts where chat->begins; no data: it failed. */
+/* The text that the template writes for messages, without the beginning-of-text token if chat->begins; data NULL: it
+   failed. */
 static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                         const specdec__vocab *v, const specdec_message *messages, int count)
 {
@@ -26105,7 +26133,7 @@ static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *ch
     return written;
 }
 
-/* Keeps bytes of what the template has written. Empty, too, has data. */
+/* Copies bytes of the template's output to offset `at` of w->found->kept. data NULL: no room; empty bytes have data. */
 static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
 {
     specdec__bytes out = {NULL, 0};
@@ -26118,7 +26146,7 @@ static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const
     return out;
 }
 
-/* What a template writes between the beginning of a system message and the text that a caller gave for it. */
+/* Finds text that a template puts in front of the caller's text in a system message. */
 static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                       const specdec_message *system)
 {
@@ -26133,8 +26161,8 @@ static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat
         chat->prefix = specdec__chat_keep(w, 0, written.data + head, at - head);
 }
 
-/* What a template writes as a system message though the conversation has none. Returns 0 when it writes something that
-   is no such message. */
+/* Finds the system message that a template writes for a conversation without one. Returns 0 when the template writes
+   other text that the format does not have. */
 static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                      specdec__bytes written, const specdec_message *messages, int count)
 {
@@ -26155,8 +26183,8 @@ static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat,
     return chat->system.data && specdec__chat_agrees(w, chat, end, written, messages, count);
 }
 
-/* Finds the way to drop white space that makes a format write what the template writes for two conversations, the
-   second of which has a system message. Returns 0 when there is none. */
+/* Finds the `trims` with which a format writes the same as the template for two conversations, with and (has_system)
+   without the system message. Returns 0 when there are none. */
 static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                     const specdec__vocab *v, const specdec_message *messages, int count, int has_system)
 {
@@ -26178,7 +26206,7 @@ static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, 
     return known != 0;
 }
 
-/* Conversations for which a format must write what a template writes. */
+/* Conversations for which a format must write the same as a template: without and with white space at the ends. */
 static const specdec_message specdec__chat_plain[] = {
     {SPECDEC_SYSTEM, "Be brief.", 9, 0},    {SPECDEC_USER, "What is a fjord?", 16, 0},
     {SPECDEC_ASSISTANT, "A valley.", 9, 0}, {SPECDEC_USER, "And a cape?", 11, 0},
@@ -26187,8 +26215,8 @@ static const specdec_message specdec__chat_wide[] = {
     {SPECDEC_SYSTEM, "\n Tell\n ", 8, 0},   {SPECDEC_USER, " \nHello \n", 9, 0},
     {SPECDEC_ASSISTANT, "\n\nHm \n", 6, 0}, {SPECDEC_USER, "\n Why? ", 7, 0}};
 
-/* Finds the format that writes what the template writes, with a system message or (from 1) without. Returns whether the
-   template has written anything. */
+/* Finds the format that writes the same as the template, for messages from number `from` on (0: with the system
+   message). Returns whether the template wrote anything. */
 static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                      const specdec__vocab *v, int from)
 {
@@ -26210,8 +26238,8 @@ static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat,
     return written.data != NULL;
 }
 
-/* Recognises a template that writes the token which begins texts, or does not (chat->begins). A template that refuses
-   system messages leaves it to the format to put them somewhere. */
+/* Recognises a template with the current chat->begins. When a template refuses system messages, the format decides
+   where to put them. */
 static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
                                   const specdec__vocab *v)
 {
@@ -26231,8 +26259,8 @@ static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, sp
         chat->format = NULL;
 }
 
-/* Recognises a template: it is of the format that writes the same for a few conversations, with and without system
-   messages, answers and white space. What is found stays in *w->found. A vocabulary must be complete. */
+/* Recognises a template: finds the format that writes the same for several conversations, with and without system
+   message, answers and white space. Results are in *w->found. The vocabulary must be indexed. */
 static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specdec__bytes text, const specdec__vocab *v)
 {
     specdec__chat *const chat = &w->found->chat;
@@ -26248,7 +26276,7 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specd
     without = w->run.written;
     written = specdec__chat_ask(w, chat, text, v, question, 1);
     spells = specdec__chat_begins(written, bos);
-    chat->begins = spells && written.size > without; /* else the format itself begins with that token */
+    chat->begins = spells && written.size > without; /* else the format itself begins with the token */
     if (written.data)
         specdec__chat_compare(chat, w, text, v);
     if (!chat->format && spells && !chat->begins) {
@@ -26266,19 +26294,19 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specd
     chat->runs = !w->run.failed && w->run.written > 0;
 }
 
-/* ---- Templates of no known format, which are run. */
+/* ---- Running a template that matches no format. */
 
-/* What stands for the answers of an earlier conversation, of which only the end is asked for. */
+/* Placeholder for the answers of an earlier conversation: only the text behind it is used. */
 static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
 
-/* Bytes of memory for specdec__chat_by_template: of a template so long, and conversations of so many bytes. */
+/* Bytes of memory that specdec__chat_by_template needs, for bytes of a template and bytes of a conversation. */
 static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
                              specdec__size_multiply(conversation, 13));
 }
 
-/* Says why a template could not be run. */
+/* Writes the reason why a template could not be run to `error`. */
 static specdec_result specdec__chat_refused(const specdec__template *t, specdec_error *error)
 {
     const int size = (int)(t->culprit.size < 80 ? t->culprit.size : 80);
@@ -26294,8 +26322,8 @@ static specdec_result specdec__chat_refused(const specdec__template *t, specdec_
                          t->line, t->column, t->failed, size ? ": " : "", size, culprit);
 }
 
-/* Keeps of what was written what stands behind the answer that stands for all before it, and of that what the token
-   that ended the answer (end; empty: none did) has not yet written. */
+/* Keeps only the text behind the placeholder answer. Drops also the end-of-text token (end), where the answer's own
+   tokens already have it; end empty: they do not. */
 static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
 {
     const size_t size = sizeof specdec__chat_answer - 1;
@@ -26317,8 +26345,8 @@ static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
     }
 }
 
-/* Renders messages by the model's template into out, with what makes the model answer. last: the token that ended the
-   answer before them; -1: none did, or (begun = 0) they are the first. memory: see specdec__chat_template_bytes.
+/* Renders messages with the model's template, with the beginning of the model's turn. last: token that ended the
+   previous answer; -1: no such token, or (begun = 0) the conversation begins. memory: see specdec__chat_template_bytes.
    Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
@@ -26359,9 +26387,9 @@ specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begu
     return SPECDEC_OK;
 }
 
-/* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
-   there. *chat has no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is
-   missing). */
+/* Chooses a format by name (NULL: that of the model's template, own, which may be NULL), and checks that the vocabulary
+   has its tokens. Where a template matches no format, chat->format is NULL, and chat->failed says why. Errors: ARGUMENT
+   (unknown name), MISMATCH (a token is missing). */
 static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
                                                            const specdec__vocab *v, const char *name,
                                                            specdec_error *error)
@@ -26392,7 +26420,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, 
     return SPECDEC_OK;
 }
 
-/* Refuses a conversation where there is no format. */
+/* Refuses a conversation, as the model has no known format; the error says why. */
 static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat *chat, specdec_error *error)
 {
     if (!SPECDEC__CHATS)
@@ -26416,25 +26444,25 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for NULL. */
+/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for a NULL pointer. */
 static specdec__bytes specdec__text_of(specdec_text text)
 {
     return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
                                                                      ? strlen(text.bytes) : text.length);
 }
 
-/* ---- From JSON, in OpenAI's form, to a specdec_chat_input. */
+/* ---- From JSON, as in requests of the OpenAI API, to a specdec_chat_input. */
 
-/* A JSON text that is read; what it becomes lies in the arena. */
+/* A JSON text that is being read into a specdec_chat_input, whose parts are put into the arena. */
 typedef struct specdec__reader {
     specdec__json j;
     specdec__arena *arena;
     specdec_error *error;
-    int message;          /* the number of the message that is read; -1: none is */
+    int message;          /* number of the message being read, for errors; -1: none */
     specdec_result failed;
 } specdec__reader;
 
-/* Ends the work; the first reason counts. */
+/* Stores an error, unless an earlier one is stored. */
 static void specdec__reader_fail(specdec__reader *r, const char *why)
 {
     if (!r->failed && r->message < 0)
@@ -26443,7 +26471,7 @@ static void specdec__reader_fail(specdec__reader *r, const char *why)
         r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "message %d: %s", r->message, why);
 }
 
-/* Memory; NULL, and the work has ended: there is none left. */
+/* Takes zeroed memory from the arena; NULL, and stores an error: the arena is full. */
 static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
 {
     void *room = specdec__arena_take(r->arena, count, size, 8);
@@ -26453,7 +26481,7 @@ static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
     return room;
 }
 
-/* The member of an object, 0: it is not there, or null. */
+/* The node of an object's member; 0: the member is absent or null. */
 static size_t specdec__reader_member(const specdec__reader *r, size_t object, const char *name)
 {
     const size_t node = specdec__json_member(&r->j, object, name);
@@ -26461,7 +26489,7 @@ static size_t specdec__reader_member(const specdec__reader *r, size_t object, co
     return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
 }
 
-/* What a string says, with a zero byte behind it; none where node is 0. */
+/* The value of a JSON string, copied with a terminating zero; empty for node 0. what: its name for errors. */
 static specdec_text specdec__reader_string(specdec__reader *r, size_t node, const char *what)
 {
     specdec_text text = {NULL, 0};
@@ -26483,7 +26511,7 @@ static specdec_text specdec__reader_string(specdec__reader *r, size_t node, cons
     return text;
 }
 
-/* A member as it is spelled. */
+/* A value as it is spelled in the JSON text. */
 static specdec_text specdec__reader_raw(const specdec__reader *r, size_t node)
 {
     specdec_text text = {NULL, 0};
@@ -26497,7 +26525,7 @@ static specdec_text specdec__reader_raw(const specdec__reader *r, size_t node)
     return text;
 }
 
-/* A message's content: a string, or the texts of parts, with line ends between them. */
+/* The content of a message: a string, or the texts of its parts joined with line ends. */
 static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
 {
     static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
@@ -26526,7 +26554,7 @@ static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
     return text;
 }
 
-/* The calls of an assistant's message. */
+/* Reads the tool_calls of an assistant's message. */
 static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     const specdec__json_node *nodes = r->j.nodes;
@@ -26558,7 +26586,7 @@ static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_
     message->call_count = (int)nodes[node].count;
 }
 
-/* One message. */
+/* Reads a message. */
 static void specdec__reader_message(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     size_t thoughts = specdec__reader_member(r, node, "reasoning_content");
@@ -26577,7 +26605,7 @@ static void specdec__reader_message(specdec__reader *r, size_t node, specdec_cha
     specdec__reader_calls(r, specdec__reader_member(r, node, "tool_calls"), message);
 }
 
-/* tool_choice: a word, or {"type": "function", "function": {"name": NAME}}. */
+/* Reads tool_choice: "auto", "none", "required", or {"type": "function", "function": {"name": NAME}}. */
 static void specdec__reader_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
 {
     static const char *const words[] = {"auto", "none", "required"};
@@ -26598,7 +26626,7 @@ static void specdec__reader_choice(specdec__reader *r, size_t node, specdec_chat
         specdec__reader_fail(r, "tool_choice names no tool");
 }
 
-/* All members that count. */
+/* Reads all members of a request that matter to a conversation. */
 static void specdec__reader_members(specdec__reader *r, specdec_chat_input *input)
 {
     const size_t list = specdec__reader_member(r, 0, "messages");
@@ -26623,7 +26651,7 @@ static void specdec__reader_members(specdec__reader *r, specdec_chat_input *inpu
     specdec__reader_choice(r, specdec__reader_member(r, 0, "tool_choice"), input);
 }
 
-/* Reads a conversation from JSON. What it points to lies in the arena and in the text. Errors: FORMAT, CONTEXT. */
+/* Reads a conversation from JSON. Its texts lie in the arena and in the JSON text. Errors: FORMAT, CONTEXT. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *text, size_t size, specdec__arena *arena,
                                                                  specdec_chat_input *input, specdec_error *error)
 {
@@ -26646,9 +26674,9 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
     return r.failed;
 }
 
-/* ---- Checks. */
+/* ---- Checking a conversation. */
 
-/* Is a text missing, or JSON of this kind? */
+/* Is a text absent, or JSON whose value is of a kind? */
 static int specdec__conversation_is_json(specdec_text text, int kind)
 {
     const specdec__bytes bytes = specdec__text_of(text);
@@ -26663,7 +26691,7 @@ static int specdec__conversation_is_json(specdec_text text, int kind)
     return !bytes.data || (specdec__json_read(&j) && node.kind == kind);
 }
 
-/* Refuses what is not there. most: bytes that a text may have. */
+/* Checks roles, texts and JSON of a conversation. most: bytes that a text may have. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_chat_input *input, size_t most,
                                                                   specdec_error *error)
 {
@@ -26699,18 +26727,19 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_
     return SPECDEC_OK;
 }
 
-/* ---- As a template reads it. */
+/* ---- A conversation as the values of a template. */
 
-/* How templates are asked, one way after the other until one succeeds: most read arguments as objects, some as text,
-   and some no content that is null. */
+/* Ways to present a conversation to a template, tried until one succeeds, as templates differ. Bit EMPTY: missing
+   content is "" instead of none; bit TEXT: arguments of calls are strings instead of dicts. */
 enum { SPECDEC__CONVERSATION_EMPTY = 1, SPECDEC__CONVERSATION_TEXT = 2, SPECDEC__CONVERSATION_WAYS = 4 };
 
-/* Members of a dict that is being made. */
+/* A dict that is being filled. */
 typedef struct specdec__dict {
     specdec__template_value *items;
     size_t count;
 } specdec__dict;
 
+/* Adds a member to a dict. */
 static void specdec__dict_add(specdec__dict *m, const char *name, specdec__template_value value)
 {
     if (!m->items)
@@ -26719,7 +26748,7 @@ static void specdec__dict_add(specdec__dict *m, const char *name, specdec__templ
     m->items[2 * m->count++ + 1] = value;
 }
 
-/* A text that comes from a message. */
+/* A string value whose bytes are marked as a message's. */
 static specdec__template_value specdec__conversation_text(specdec__template *t, specdec_text text)
 {
     const specdec__bytes bytes = specdec__text_of(text);
@@ -26727,7 +26756,7 @@ static specdec__template_value specdec__conversation_text(specdec__template *t, 
     return specdec__template_marked(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
 }
 
-/* A call's arguments: an object, where they are JSON; else, or if asked for so, their text. */
+/* The arguments of a call as a value: a dict if they are JSON, unless the way asks for text. */
 static specdec__template_value specdec__conversation_arguments(specdec__template *t, specdec_text arguments, int way)
 {
     specdec__bytes bytes = specdec__text_of(arguments);
@@ -26743,7 +26772,7 @@ static specdec__template_value specdec__conversation_arguments(specdec__template
     return specdec__template_marked(t, bytes.data, bytes.size);
 }
 
-/* A message's calls. */
+/* The tool calls of a message as a list of dicts. */
 static specdec__template_value specdec__conversation_calls(specdec__template *t, const specdec_chat_message *message,
                                                            int way)
 {
@@ -26770,7 +26799,7 @@ static specdec__template_value specdec__conversation_calls(specdec__template *t,
     return specdec__template_listing(list, list ? (size_t)message->call_count : 0);
 }
 
-/* One message as a dict. */
+/* A message as a dict. */
 static specdec__template_value specdec__conversation_message(specdec__template *t, const specdec_chat_message *message,
                                                              int way)
 {
@@ -26795,7 +26824,7 @@ static specdec__template_value specdec__conversation_message(specdec__template *
     return specdec__template_of(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
 }
 
-/* Gives a template a conversation of the first `count` messages. */
+/* Defines the names of a template's input: the first `count` messages, tools, documents and other variables. */
 static void specdec__conversation_give(specdec__template *t, const specdec_chat_input *input, int count, int way)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
@@ -26818,8 +26847,8 @@ static void specdec__conversation_give(specdec__template *t, const specdec_chat_
                                    specdec__template_items(&arguments)[2 * i + 1]);
 }
 
-/* Cuts what was written behind the content of the last message, which is to be continued, as transformers does: white
-   space that the template has dropped at its end stays dropped. */
+/* Cuts off the text that the template wrote behind the content of the last message, so that the model continues that
+   message, as Hugging Face's transformers does. Trailing white space that the template dropped stays dropped. */
 static specdec_result specdec__conversation_open(specdec_text content, specdec__chat_text *out, specdec_error *error)
 {
     specdec_message message;
@@ -26843,17 +26872,17 @@ static specdec_result specdec__conversation_open(specdec_text content, specdec__
     return SPECDEC_OK;
 }
 
-/* What a template needs, and where: memory[bytes], aligned as for pointers. */
+/* Input for rendering by a template: vocabulary, template, clock and memory[bytes], aligned for pointers. */
 typedef struct specdec__conversation_work {
     const specdec__vocab *vocab;
-    specdec__bytes text;  /* the template */
+    specdec__bytes text;  /* text of the template */
     unsigned char *memory;
     size_t bytes;
     int64_t now;
 } specdec__conversation_work;
 
-/* Renders a conversation by a template, with what makes the model answer. Errors: ARGUMENT (the template refuses it),
-   CONTEXT, FORMAT, UNSUPPORTED. */
+/* Renders a conversation by a template, with the beginning of the model's turn. Errors: ARGUMENT (the template refuses
+   the conversation), CONTEXT, FORMAT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__conversation_render(const specdec__conversation_work *w, const specdec_chat_input *input,
                              specdec__chat_text *out, specdec_error *error)
@@ -26888,13 +26917,14 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     return open ? specdec__conversation_open(last->content, out, error) : SPECDEC_OK;
 }
 
-/* ---- Which marks a template's models write. */
+/* ---- Finding out which marks the models of a template write. */
 
-/* What a known call is: how much of what a template has written is it, and its parts without white space. */
+/* A question and a tool call that the template is made to write, to see which row of specdec__call_table parses the
+   call. */
 static const char specdec__conversation_question[] = "specdec-question", specdec__conversation_name[] = "get_weather",
                   specdec__conversation_call_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
 
-/* The place behind the last occurrence of a word; 0: there is none. */
+/* The offset behind the last occurrence of a word in a text; 0: it does not occur. */
 static size_t specdec__conversation_behind(specdec__bytes text, const char *word)
 {
     const size_t size = strlen(word);
@@ -26906,7 +26936,7 @@ static size_t specdec__conversation_behind(specdec__bytes text, const char *word
     return 0;
 }
 
-/* Do the parts that a splitter with this row makes of a text give the known call, once? */
+/* Does a splitter with this row find the known call in a text, exactly once? */
 static int specdec__conversation_fits(const specdec__calls *row, const char *text, size_t size)
 {
     const char *want = specdec__conversation_call_arguments;
@@ -26940,13 +26970,14 @@ static int specdec__conversation_fits(const specdec__calls *row, const char *tex
     return good && whole == 1 && named == sizeof specdec__conversation_name - 1 && matched == strlen(want);
 }
 
-/* Does a text name a mark? A missing one is not named. */
+/* Does a text contain a mark? NULL: no. */
 static int specdec__conversation_names(specdec__bytes text, const char *mark)
 {
     return mark && specdec__conversation_behind(text, mark) > 0;
 }
 
-/* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
+/* The row whose marks occur in the template's text, for templates that write no calls; else a row whose mark is a token
+   of the vocabulary. */
 static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -26969,8 +27000,8 @@ static const specdec__calls *specdec__conversation_named(specdec__bytes text, co
     return NULL;
 }
 
-/* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
-   stays in w->found. */
+/* Finds how models with this template write tool calls and thoughts, from the text that it writes for a known call. The
+   result is in w->found. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(specdec__chat_work *w,
                                                                                 specdec__bytes text,
                                                                                 const specdec__vocab *v)
@@ -27026,10 +27057,10 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
             chat->thoughts = &specdec__thought_table[i];
 }
 
-/* ---- In a known format, for models without a template, or builds that run none. */
+/* ---- Known formats, for models without a template and builds that run none. */
 
-/* The same conversation for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has what no known
-   format writes. */
+/* Converts a conversation to messages for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has tools
+   or other input that no known format writes. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_chat_input *input,
                                                                   specdec__arena *arena, const specdec_message **out,
                                                                   specdec_error *error)

@@ -14,35 +14,39 @@
 
 SPECDEC__FOR_SIZE
 
+/* Number of roles; most tokens that a format requires. */
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 
-/* A layout of conversations. Special tokens are written as text, so PARSE_SPECIAL belongs to it; the token that begins
-   texts does not. */
+/* A chat format: how the messages of a conversation are written as text. Special tokens are spelled out, so the text is
+   tokenized with PARSE_SPECIAL. The beginning-of-text token is not a part of it. */
 typedef struct specdec__chat_format {
     const char *name;
-    const char *tokens[SPECDEC__CHAT_TOKENS]; /* that the vocabulary must have, each as one token */
-    int trims;                           /* of roles (1 << role): white space around messages is dropped */
-    int ends;                            /* of roles: the token that ends a text stands before `after` */
-    const char *opening;                 /* before system messages, and before user ones that follow no system one: */
-    const char *reopening;               /* the first, all others */
-    const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES];
-    const char *generate;                /* what makes the model answer */
+    const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
+    int trims;                           /* bit 1 << role: white space around messages of the role is dropped */
+    int ends;                            /* bit 1 << role: the end-of-text token stands in front of `after` */
+const char *opening;                 /* in front of a system message, and of a user message without one: first */
+    const char *reopening;               /* the same, in front of all later ones */
+const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES]; /* around a message of a role */
+    const char *generate;                /* begins the model's turn */
 } specdec__chat_format;
 
+/* Values of `trims` and `ends`. */
 enum {
     SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT,
     SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1,
-    SPECDEC__CHAT_HALF = 1 << SPECDEC__CHAT_ROLES /* trims: user messages behind system ones are, at their end alone */
+    SPECDEC__CHAT_HALF = 1 << SPECDEC__CHAT_ROLES /* trims: of user messages behind system messages only the white space
+                                                     at the end is dropped */
 };
 
-/* DeepSeek's tokens, with wide bars. */
+/* DeepSeek's tokens for roles, with full-width bars. */
 #define SPECDEC__CHAT_USER      "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
 #define SPECDEC__CHAT_ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
 
-/* A name may have several rows: a template is of the first one that writes what it writes; a name alone is the first.
-   "llama2": with "<s>" before every question, or before the first. "mistral" is that before v3: with or without spaces
-   around answers; the one before "[INST]" is the tokenizer's. "deepseek-r1": some templates leave it to the model to
-   begin with "<think>". Marks that are no tokens (zephyr's, tulu's, llama2's) are written in pieces. */
+/* All chat formats. A name may have several rows: a template gets the first row that writes the same text as the
+   template; a name without a template gets the first row. "llama2": with "<s>" in front of every question, or of the
+   first one. "mistral": formats older than v3, with or without spaces around answers; the tokenizer adds the space in
+   front of "[INST]". "deepseek-r1": with "<think>" in the prompt, or written by the model. Marks that are no tokens (of
+   zephyr, tulu, llama2) are tokenized like any text. */
 static const specdec__chat_format specdec__chat_formats[] = {
     {"phi4-mini", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
@@ -93,33 +97,35 @@ static const specdec__chat_format specdec__chat_formats[] = {
      "<start_of_turn>user\n",
      {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
 
-/* How the conversations of a model are laid out. */
+/* How conversations with a model are written: a format, or the model's template, and what was learned from it. */
 typedef struct specdec__chat {
-    const specdec__chat_format *format; /* NULL: it is not known */
-    int trims;                    /* as in the format; a template may say otherwise */
-    int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
-    int runs;                     /* there is no format, but the template can be run, each time */
-    int no_system;                /* system messages are refused: the template writes them in a way of its own */
-    const specdec__calls *calls;  /* how calls of tools are written; NULL: that is not known */
-    const specdec__thoughts *thoughts; /* and thoughts; NULL: none are */
-    specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
-                                      before every first one */
-    const char *failed;           /* why the template is of no format; NULL: it is of one, or there is none */
-    specdec__bytes culprit;       /* what in it */
+    const specdec__chat_format *format; /* NULL: no format is known */
+    int trims;                    /* as in the format, unless the template differs from it */
+    int begins;                   /* 1: the beginning-of-text token is written, whatever add_bos_token says */
+    int runs;                     /* 1: without a format; the template is run for each conversation */
+    int no_system;                /* 1: system messages are refused, as the template writes them in a way that no format
+                                     has */
+    const specdec__calls *calls;  /* how tool calls are written; NULL: unknown */
+    const specdec__thoughts *thoughts; /* how thoughts are written; NULL: the model writes none */
+    specdec__bytes system, prefix; /* the default system message (data NULL: none); text that the template puts in front
+                                      of the first system message */
+    const char *failed;           /* why the template matches no format; NULL: it matches one, or there is no
+                                     template */
+    specdec__bytes culprit;       /* the part of the template that caused the failure */
 } specdec__chat;
 
 enum {
-    SPECDEC__CHAT_ROOM = 8192,   /* bytes that a template may write while it is recognised */
-    SPECDEC__CHAT_KEPT = 4096    /* and of these, those that stay */
+    SPECDEC__CHAT_ROOM = 8192,   /* bytes that a template may write while it is compared with formats */
+    SPECDEC__CHAT_KEPT = 4096    /* bytes of such texts that are kept */
 };
 
-/* What stays of recognising a template: texts of a specdec__chat. */
+/* The result of recognising a template, with the texts that its specdec__chat points to. */
 typedef struct specdec__chat_found {
     specdec__chat chat;
     char kept[SPECDEC__CHAT_KEPT];
 } specdec__chat_found;
 
-/* What recognising a template takes, and memory[bytes] for running it. */
+/* Working memory for recognising a template; memory[bytes] is for running the template. */
 typedef struct specdec__chat_work {
     specdec__template run;
     char output[SPECDEC__CHAT_ROOM], expected[SPECDEC__CHAT_ROOM];
@@ -130,15 +136,16 @@ typedef struct specdec__chat_work {
     int64_t now;
 } specdec__chat_work;
 
-/* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
-   that is not noted). needed: the bytes of all that was appended, also without room for it. */
+/* A rendered conversation: text[size], and plain[], a bit for each byte of the text; 1: the byte is a message's and
+   must not become part of a control token (NULL: not recorded). needed: bytes of the whole conversation, also beyond
+   size. */
 typedef struct specdec__chat_text {
     char *text;
     unsigned char *plain;
     size_t size, needed;
 } specdec__chat_text;
 
-/* The first format of this name; NULL: none. */
+/* The first format with a name; NULL: there is none. */
 static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name)
 {
     size_t i;
@@ -149,7 +156,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
     return NULL;
 }
 
-/* The first token of a format that a vocabulary, which may not be indexed yet, has not; NULL: it has them all. */
+/* The first token of a format that a vocabulary lacks; NULL: none is missing. The vocabulary needs no index. */
 static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -171,7 +178,7 @@ static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_for
     return NULL;
 }
 
-/* Appends bytes, or a string (SPECDEC_WHOLE_STRING), while there is room and counts them in any case. */
+/* Appends bytes, or a string (SPECDEC_WHOLE_STRING), as far as there is room; counts all of them in out->needed. */
 static void specdec__chat_append(specdec__chat_text *out, const char *text, size_t length, int plain)
 {
     size_t i;
@@ -186,7 +193,7 @@ static void specdec__chat_append(specdec__chat_text *out, const char *text, size
     out->needed = specdec__size_add(out->needed, length);
 }
 
-/* A message's text without the white space at its ends (1: the left, 2: the right). */
+/* A message's text without white space at its ends (bits 1: left, 2: right). */
 static specdec__bytes specdec__chat_trim(const specdec_message *message, int ends)
 {
     const char *text = message->text;
@@ -202,7 +209,7 @@ static specdec__bytes specdec__chat_trim(const specdec_message *message, int end
     return out;
 }
 
-/* Appends what stands behind a message of this role. end: the text of the token that ends a text. */
+/* Appends the text behind a message of a role. end: text of the end-of-text token. */
 static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end,
                                 specdec__chat_text *out)
 {
@@ -211,7 +218,7 @@ static void specdec__chat_close(const specdec__chat_format *format, int role, sp
     specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
 }
 
-/* Appends a message whose role is known. previous: that of the one before it; begun: there is text before it. */
+/* Appends a message with a valid role. previous: role of the message before it; begun: text precedes it. */
 static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
                                   const specdec_message *message, specdec__chat_text *out)
 {
@@ -229,9 +236,9 @@ static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end,
     specdec__chat_close(format, role, end, out);
 }
 
-/* Appends messages in the model's chat format, and the beginning of the model's turn. begun: 1: messages precede them.
-   end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without a message, when
-   out->needed is above out's size. */
+/* Renders messages in the model's chat format, then the beginning of the model's turn. begun: 1: the conversation
+   already has messages. end: text of the end-of-text token. Writes no terminating zero. Errors: ARGUMENT; BUFFER,
+   without an error text, when out->needed is above out->size. */
 static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *chat, specdec__bytes end, int begun,
                                                            const specdec_message *messages, int count,
                                                            specdec__chat_text *out, specdec_error *error)
@@ -264,7 +271,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Drops the white space at the beginning. */
+/* Drops the white space at the beginning of a rendered conversation. */
 static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
 {
     size_t drop = 0, i;
@@ -280,20 +287,20 @@ static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
     }
 }
 
-/* The text of a token; -1: empty. */
+/* The text of a token; empty for id -1. */
 static specdec__bytes specdec__chat_token(const specdec__vocab *v, int32_t id)
 {
     return id < 0 ? specdec__template_bytes("", 0) : specdec__vocab_text(v, (uint32_t)id);
 }
 
-/* Does a text begin with a token's? */
+/* Does a text begin with the text of a token? */
 static int specdec__chat_begins(specdec__bytes text, specdec__bytes token)
 {
     return token.size && text.size >= token.size && memcmp(text.data, token.data, token.size) == 0;
 }
 
-/* How a rendered conversation, with tokens before it (begun) or without, is made tokens: the one that begins texts is
-   written once where the template or the tokenizer wants it. */
+/* The flags for tokenizing a rendered conversation; begun: 1: tokens precede it. The beginning-of-text token is written
+   once, where the template or the tokenizer asks for it. */
 static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const specdec__vocab *v,
                                                const specdec__chat_text *out, int begun)
 {
@@ -306,9 +313,9 @@ static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const 
     return SPECDEC_TOKENIZE_SPECIAL | (chat->begins ? (int)SPECDEC__TOKENIZE_BEGUN : 0);
 }
 
-/* ---- Templates. */
+/* ---- Recognising a template: formats are compared with the text that it writes. */
 
-/* Does a format write what the template has written? */
+/* Does a format write the same text for messages as the template has written? */
 static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
                                 specdec__bytes written, const specdec_message *messages, int count)
 {
@@ -321,8 +328,8 @@ static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat
            out.needed == written.size && memcmp(w->expected, written.data, written.size) == 0;
 }
 
-/* A conversation as a template reads it: a list of dicts. Messages are what their callers say they are: marked, unless
-   they may spell control tokens. */
+/* Messages as a template's value: a list of dicts. Bytes of their texts are marked as a message's, unless the caller
+   allows the message to spell control tokens. */
 static specdec__template_value specdec__chat_values(specdec__template *t, const specdec_message *messages, int count)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
@@ -346,7 +353,7 @@ static specdec__template_value specdec__chat_values(specdec__template *t, const 
     return specdec__template_listing(list, (size_t)count);
 }
 
-/* Gives a template the texts of the tokens that begin and end texts, and what else is always there. */
+/* Defines the names that every template may use: bos_token, eos_token, add_generation_prompt and others. */
 static void specdec__chat_give(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
 {
     specdec__template_give(t, specdec__template_string("bos_token"),
@@ -356,7 +363,7 @@ static void specdec__chat_give(specdec__template *t, specdec__bytes bos, specdec
     specdec__template_give(t, specdec__template_string("add_generation_prompt"), specdec__template_bool(generate));
 }
 
-/* What the template writes for messages, in w->run. */
+/* Runs a template for messages; the text is in w->run. */
 static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos, specdec__bytes eos,
                               const specdec_message *messages, int count)
 {
@@ -369,7 +376,8 @@ static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specde
     specdec__template_render(&w->run);
 }
 
-/* What the template writes for messages, without the token that begins texts where chat->begins; no data: it failed. */
+/* The text that the template writes for messages, without the beginning-of-text token if chat->begins; data NULL: it
+   failed. */
 static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                         const specdec__vocab *v, const specdec_message *messages, int count)
 {
@@ -389,7 +397,7 @@ static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *ch
     return written;
 }
 
-/* Keeps bytes of what the template has written. Empty, too, has data. */
+/* Copies bytes of the template's output to offset `at` of w->found->kept. data NULL: no room; empty bytes have data. */
 static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
 {
     specdec__bytes out = {NULL, 0};
@@ -402,7 +410,7 @@ static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const
     return out;
 }
 
-/* What a template writes between the beginning of a system message and the text that a caller gave for it. */
+/* Finds text that a template puts in front of the caller's text in a system message. */
 static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                       const specdec_message *system)
 {
@@ -417,8 +425,8 @@ static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat
         chat->prefix = specdec__chat_keep(w, 0, written.data + head, at - head);
 }
 
-/* What a template writes as a system message though the conversation has none. Returns 0 when it writes something that
-   is no such message. */
+/* Finds the system message that a template writes for a conversation without one. Returns 0 when the template writes
+   other text that the format does not have. */
 static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                      specdec__bytes written, const specdec_message *messages, int count)
 {
@@ -439,8 +447,8 @@ static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat,
     return chat->system.data && specdec__chat_agrees(w, chat, end, written, messages, count);
 }
 
-/* Finds the way to drop white space that makes a format write what the template writes for two conversations, the
-   second of which has a system message. Returns 0 when there is none. */
+/* Finds the `trims` with which a format writes the same as the template for two conversations, with and (has_system)
+   without the system message. Returns 0 when there are none. */
 static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                     const specdec__vocab *v, const specdec_message *messages, int count, int has_system)
 {
@@ -462,7 +470,7 @@ static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, 
     return known != 0;
 }
 
-/* Conversations for which a format must write what a template writes. */
+/* Conversations for which a format must write the same as a template: without and with white space at the ends. */
 static const specdec_message specdec__chat_plain[] = {
     {SPECDEC_SYSTEM, "Be brief.", 9, 0},    {SPECDEC_USER, "What is a fjord?", 16, 0},
     {SPECDEC_ASSISTANT, "A valley.", 9, 0}, {SPECDEC_USER, "And a cape?", 11, 0},
@@ -471,8 +479,8 @@ static const specdec_message specdec__chat_wide[] = {
     {SPECDEC_SYSTEM, "\n Tell\n ", 8, 0},   {SPECDEC_USER, " \nHello \n", 9, 0},
     {SPECDEC_ASSISTANT, "\n\nHm \n", 6, 0}, {SPECDEC_USER, "\n Why? ", 7, 0}};
 
-/* Finds the format that writes what the template writes, with a system message or (from 1) without. Returns whether the
-   template has written anything. */
+/* Finds the format that writes the same as the template, for messages from number `from` on (0: with the system
+   message). Returns whether the template wrote anything. */
 static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                      const specdec__vocab *v, int from)
 {
@@ -494,8 +502,8 @@ static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat,
     return written.data != NULL;
 }
 
-/* Recognises a template that writes the token which begins texts, or does not (chat->begins). A template that refuses
-   system messages leaves it to the format to put them somewhere. */
+/* Recognises a template with the current chat->begins. When a template refuses system messages, the format decides
+   where to put them. */
 static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
                                   const specdec__vocab *v)
 {
@@ -515,8 +523,8 @@ static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, sp
         chat->format = NULL;
 }
 
-/* Recognises a template: it is of the format that writes the same for a few conversations, with and without system
-   messages, answers and white space. What is found stays in *w->found. A vocabulary must be complete. */
+/* Recognises a template: finds the format that writes the same for several conversations, with and without system
+   message, answers and white space. Results are in *w->found. The vocabulary must be indexed. */
 static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specdec__bytes text, const specdec__vocab *v)
 {
     specdec__chat *const chat = &w->found->chat;
@@ -532,7 +540,7 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specd
     without = w->run.written;
     written = specdec__chat_ask(w, chat, text, v, question, 1);
     spells = specdec__chat_begins(written, bos);
-    chat->begins = spells && written.size > without; /* else the format itself begins with that token */
+    chat->begins = spells && written.size > without; /* else the format itself begins with the token */
     if (written.data)
         specdec__chat_compare(chat, w, text, v);
     if (!chat->format && spells && !chat->begins) {
@@ -550,19 +558,19 @@ static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specd
     chat->runs = !w->run.failed && w->run.written > 0;
 }
 
-/* ---- Templates of no known format, which are run. */
+/* ---- Running a template that matches no format. */
 
-/* What stands for the answers of an earlier conversation, of which only the end is asked for. */
+/* Placeholder for the answers of an earlier conversation: only the text behind it is used. */
 static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
 
-/* Bytes of memory for specdec__chat_by_template: of a template so long, and conversations of so many bytes. */
+/* Bytes of memory that specdec__chat_by_template needs, for bytes of a template and bytes of a conversation. */
 static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
                              specdec__size_multiply(conversation, 13));
 }
 
-/* Says why a template could not be run. */
+/* Writes the reason why a template could not be run to `error`. */
 static specdec_result specdec__chat_refused(const specdec__template *t, specdec_error *error)
 {
     const int size = (int)(t->culprit.size < 80 ? t->culprit.size : 80);
@@ -578,8 +586,8 @@ static specdec_result specdec__chat_refused(const specdec__template *t, specdec_
                          t->line, t->column, t->failed, size ? ": " : "", size, culprit);
 }
 
-/* Keeps of what was written what stands behind the answer that stands for all before it, and of that what the token
-   that ended the answer (end; empty: none did) has not yet written. */
+/* Keeps only the text behind the placeholder answer. Drops also the end-of-text token (end), where the answer's own
+   tokens already have it; end empty: they do not. */
 static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
 {
     const size_t size = sizeof specdec__chat_answer - 1;
@@ -601,8 +609,8 @@ static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
     }
 }
 
-/* Renders messages by the model's template into out, with what makes the model answer. last: the token that ended the
-   answer before them; -1: none did, or (begun = 0) they are the first. memory: see specdec__chat_template_bytes.
+/* Renders messages with the model's template, with the beginning of the model's turn. last: token that ended the
+   previous answer; -1: no such token, or (begun = 0) the conversation begins. memory: see specdec__chat_template_bytes.
    Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
@@ -643,9 +651,9 @@ specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begu
     return SPECDEC_OK;
 }
 
-/* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
-   there. *chat has no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is
-   missing). */
+/* Chooses a format by name (NULL: that of the model's template, own, which may be NULL), and checks that the vocabulary
+   has its tokens. Where a template matches no format, chat->format is NULL, and chat->failed says why. Errors: ARGUMENT
+   (unknown name), MISMATCH (a token is missing). */
 static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
                                                            const specdec__vocab *v, const char *name,
                                                            specdec_error *error)
@@ -676,7 +684,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, 
     return SPECDEC_OK;
 }
 
-/* Refuses a conversation where there is no format. */
+/* Refuses a conversation, as the model has no known format; the error says why. */
 static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat *chat, specdec_error *error)
 {
     if (!SPECDEC__CHATS)

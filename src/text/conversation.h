@@ -15,25 +15,25 @@
 
 SPECDEC__FOR_SIZE
 
-/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for NULL. */
+/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for a NULL pointer. */
 static specdec__bytes specdec__text_of(specdec_text text)
 {
     return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
                                                                      ? strlen(text.bytes) : text.length);
 }
 
-/* ---- From JSON, in OpenAI's form, to a specdec_chat_input. */
+/* ---- From JSON, as in requests of the OpenAI API, to a specdec_chat_input. */
 
-/* A JSON text that is read; what it becomes lies in the arena. */
+/* A JSON text that is being read into a specdec_chat_input, whose parts are put into the arena. */
 typedef struct specdec__reader {
     specdec__json j;
     specdec__arena *arena;
     specdec_error *error;
-    int message;          /* the number of the message that is read; -1: none is */
+    int message;          /* number of the message being read, for errors; -1: none */
     specdec_result failed;
 } specdec__reader;
 
-/* Ends the work; the first reason counts. */
+/* Stores an error, unless an earlier one is stored. */
 static void specdec__reader_fail(specdec__reader *r, const char *why)
 {
     if (!r->failed && r->message < 0)
@@ -42,7 +42,7 @@ static void specdec__reader_fail(specdec__reader *r, const char *why)
         r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "message %d: %s", r->message, why);
 }
 
-/* Memory; NULL, and the work has ended: there is none left. */
+/* Takes zeroed memory from the arena; NULL, and stores an error: the arena is full. */
 static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
 {
     void *room = specdec__arena_take(r->arena, count, size, 8);
@@ -52,7 +52,7 @@ static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
     return room;
 }
 
-/* The member of an object, 0: it is not there, or null. */
+/* The node of an object's member; 0: the member is absent or null. */
 static size_t specdec__reader_member(const specdec__reader *r, size_t object, const char *name)
 {
     const size_t node = specdec__json_member(&r->j, object, name);
@@ -60,7 +60,7 @@ static size_t specdec__reader_member(const specdec__reader *r, size_t object, co
     return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
 }
 
-/* What a string says, with a zero byte behind it; none where node is 0. */
+/* The value of a JSON string, copied with a terminating zero; empty for node 0. what: its name for errors. */
 static specdec_text specdec__reader_string(specdec__reader *r, size_t node, const char *what)
 {
     specdec_text text = {NULL, 0};
@@ -82,7 +82,7 @@ static specdec_text specdec__reader_string(specdec__reader *r, size_t node, cons
     return text;
 }
 
-/* A member as it is spelled. */
+/* A value as it is spelled in the JSON text. */
 static specdec_text specdec__reader_raw(const specdec__reader *r, size_t node)
 {
     specdec_text text = {NULL, 0};
@@ -96,7 +96,7 @@ static specdec_text specdec__reader_raw(const specdec__reader *r, size_t node)
     return text;
 }
 
-/* A message's content: a string, or the texts of parts, with line ends between them. */
+/* The content of a message: a string, or the texts of its parts joined with line ends. */
 static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
 {
     static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
@@ -125,7 +125,7 @@ static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
     return text;
 }
 
-/* The calls of an assistant's message. */
+/* Reads the tool_calls of an assistant's message. */
 static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     const specdec__json_node *nodes = r->j.nodes;
@@ -157,7 +157,7 @@ static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_
     message->call_count = (int)nodes[node].count;
 }
 
-/* One message. */
+/* Reads a message. */
 static void specdec__reader_message(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     size_t thoughts = specdec__reader_member(r, node, "reasoning_content");
@@ -176,7 +176,7 @@ static void specdec__reader_message(specdec__reader *r, size_t node, specdec_cha
     specdec__reader_calls(r, specdec__reader_member(r, node, "tool_calls"), message);
 }
 
-/* tool_choice: a word, or {"type": "function", "function": {"name": NAME}}. */
+/* Reads tool_choice: "auto", "none", "required", or {"type": "function", "function": {"name": NAME}}. */
 static void specdec__reader_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
 {
     static const char *const words[] = {"auto", "none", "required"};
@@ -197,7 +197,7 @@ static void specdec__reader_choice(specdec__reader *r, size_t node, specdec_chat
         specdec__reader_fail(r, "tool_choice names no tool");
 }
 
-/* All members that count. */
+/* Reads all members of a request that matter to a conversation. */
 static void specdec__reader_members(specdec__reader *r, specdec_chat_input *input)
 {
     const size_t list = specdec__reader_member(r, 0, "messages");
@@ -222,7 +222,7 @@ static void specdec__reader_members(specdec__reader *r, specdec_chat_input *inpu
     specdec__reader_choice(r, specdec__reader_member(r, 0, "tool_choice"), input);
 }
 
-/* Reads a conversation from JSON. What it points to lies in the arena and in the text. Errors: FORMAT, CONTEXT. */
+/* Reads a conversation from JSON. Its texts lie in the arena and in the JSON text. Errors: FORMAT, CONTEXT. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *text, size_t size, specdec__arena *arena,
                                                                  specdec_chat_input *input, specdec_error *error)
 {
@@ -245,9 +245,9 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
     return r.failed;
 }
 
-/* ---- Checks. */
+/* ---- Checking a conversation. */
 
-/* Is a text missing, or JSON of this kind? */
+/* Is a text absent, or JSON whose value is of a kind? */
 static int specdec__conversation_is_json(specdec_text text, int kind)
 {
     const specdec__bytes bytes = specdec__text_of(text);
@@ -262,7 +262,7 @@ static int specdec__conversation_is_json(specdec_text text, int kind)
     return !bytes.data || (specdec__json_read(&j) && node.kind == kind);
 }
 
-/* Refuses what is not there. most: bytes that a text may have. */
+/* Checks roles, texts and JSON of a conversation. most: bytes that a text may have. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_chat_input *input, size_t most,
                                                                   specdec_error *error)
 {
@@ -298,18 +298,19 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_
     return SPECDEC_OK;
 }
 
-/* ---- As a template reads it. */
+/* ---- A conversation as the values of a template. */
 
-/* How templates are asked, one way after the other until one succeeds: most read arguments as objects, some as text,
-   and some no content that is null. */
+/* Ways to present a conversation to a template, tried until one succeeds, as templates differ. Bit EMPTY: missing
+   content is "" instead of none; bit TEXT: arguments of calls are strings instead of dicts. */
 enum { SPECDEC__CONVERSATION_EMPTY = 1, SPECDEC__CONVERSATION_TEXT = 2, SPECDEC__CONVERSATION_WAYS = 4 };
 
-/* Members of a dict that is being made. */
+/* A dict that is being filled. */
 typedef struct specdec__dict {
     specdec__template_value *items;
     size_t count;
 } specdec__dict;
 
+/* Adds a member to a dict. */
 static void specdec__dict_add(specdec__dict *m, const char *name, specdec__template_value value)
 {
     if (!m->items)
@@ -318,7 +319,7 @@ static void specdec__dict_add(specdec__dict *m, const char *name, specdec__templ
     m->items[2 * m->count++ + 1] = value;
 }
 
-/* A text that comes from a message. */
+/* A string value whose bytes are marked as a message's. */
 static specdec__template_value specdec__conversation_text(specdec__template *t, specdec_text text)
 {
     const specdec__bytes bytes = specdec__text_of(text);
@@ -326,7 +327,7 @@ static specdec__template_value specdec__conversation_text(specdec__template *t, 
     return specdec__template_marked(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
 }
 
-/* A call's arguments: an object, where they are JSON; else, or if asked for so, their text. */
+/* The arguments of a call as a value: a dict if they are JSON, unless the way asks for text. */
 static specdec__template_value specdec__conversation_arguments(specdec__template *t, specdec_text arguments, int way)
 {
     specdec__bytes bytes = specdec__text_of(arguments);
@@ -342,7 +343,7 @@ static specdec__template_value specdec__conversation_arguments(specdec__template
     return specdec__template_marked(t, bytes.data, bytes.size);
 }
 
-/* A message's calls. */
+/* The tool calls of a message as a list of dicts. */
 static specdec__template_value specdec__conversation_calls(specdec__template *t, const specdec_chat_message *message,
                                                            int way)
 {
@@ -369,7 +370,7 @@ static specdec__template_value specdec__conversation_calls(specdec__template *t,
     return specdec__template_listing(list, list ? (size_t)message->call_count : 0);
 }
 
-/* One message as a dict. */
+/* A message as a dict. */
 static specdec__template_value specdec__conversation_message(specdec__template *t, const specdec_chat_message *message,
                                                              int way)
 {
@@ -394,7 +395,7 @@ static specdec__template_value specdec__conversation_message(specdec__template *
     return specdec__template_of(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
 }
 
-/* Gives a template a conversation of the first `count` messages. */
+/* Defines the names of a template's input: the first `count` messages, tools, documents and other variables. */
 static void specdec__conversation_give(specdec__template *t, const specdec_chat_input *input, int count, int way)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
@@ -417,8 +418,8 @@ static void specdec__conversation_give(specdec__template *t, const specdec_chat_
                                    specdec__template_items(&arguments)[2 * i + 1]);
 }
 
-/* Cuts what was written behind the content of the last message, which is to be continued, as transformers does: white
-   space that the template has dropped at its end stays dropped. */
+/* Cuts off the text that the template wrote behind the content of the last message, so that the model continues that
+   message, as Hugging Face's transformers does. Trailing white space that the template dropped stays dropped. */
 static specdec_result specdec__conversation_open(specdec_text content, specdec__chat_text *out, specdec_error *error)
 {
     specdec_message message;
@@ -442,17 +443,17 @@ static specdec_result specdec__conversation_open(specdec_text content, specdec__
     return SPECDEC_OK;
 }
 
-/* What a template needs, and where: memory[bytes], aligned as for pointers. */
+/* Input for rendering by a template: vocabulary, template, clock and memory[bytes], aligned for pointers. */
 typedef struct specdec__conversation_work {
     const specdec__vocab *vocab;
-    specdec__bytes text;  /* the template */
+    specdec__bytes text;  /* text of the template */
     unsigned char *memory;
     size_t bytes;
     int64_t now;
 } specdec__conversation_work;
 
-/* Renders a conversation by a template, with what makes the model answer. Errors: ARGUMENT (the template refuses it),
-   CONTEXT, FORMAT, UNSUPPORTED. */
+/* Renders a conversation by a template, with the beginning of the model's turn. Errors: ARGUMENT (the template refuses
+   the conversation), CONTEXT, FORMAT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__conversation_render(const specdec__conversation_work *w, const specdec_chat_input *input,
                              specdec__chat_text *out, specdec_error *error)
@@ -487,13 +488,14 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     return open ? specdec__conversation_open(last->content, out, error) : SPECDEC_OK;
 }
 
-/* ---- Which marks a template's models write. */
+/* ---- Finding out which marks the models of a template write. */
 
-/* What a known call is: how much of what a template has written is it, and its parts without white space. */
+/* A question and a tool call that the template is made to write, to see which row of specdec__call_table parses the
+   call. */
 static const char specdec__conversation_question[] = "specdec-question", specdec__conversation_name[] = "get_weather",
                   specdec__conversation_call_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
 
-/* The place behind the last occurrence of a word; 0: there is none. */
+/* The offset behind the last occurrence of a word in a text; 0: it does not occur. */
 static size_t specdec__conversation_behind(specdec__bytes text, const char *word)
 {
     const size_t size = strlen(word);
@@ -505,7 +507,7 @@ static size_t specdec__conversation_behind(specdec__bytes text, const char *word
     return 0;
 }
 
-/* Do the parts that a splitter with this row makes of a text give the known call, once? */
+/* Does a splitter with this row find the known call in a text, exactly once? */
 static int specdec__conversation_fits(const specdec__calls *row, const char *text, size_t size)
 {
     const char *want = specdec__conversation_call_arguments;
@@ -539,13 +541,14 @@ static int specdec__conversation_fits(const specdec__calls *row, const char *tex
     return good && whole == 1 && named == sizeof specdec__conversation_name - 1 && matched == strlen(want);
 }
 
-/* Does a text name a mark? A missing one is not named. */
+/* Does a text contain a mark? NULL: no. */
 static int specdec__conversation_names(specdec__bytes text, const char *mark)
 {
     return mark && specdec__conversation_behind(text, mark) > 0;
 }
 
-/* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
+/* The row whose marks occur in the template's text, for templates that write no calls; else a row whose mark is a token
+   of the vocabulary. */
 static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -568,8 +571,8 @@ static const specdec__calls *specdec__conversation_named(specdec__bytes text, co
     return NULL;
 }
 
-/* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
-   stays in w->found. */
+/* Finds how models with this template write tool calls and thoughts, from the text that it writes for a known call. The
+   result is in w->found. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(specdec__chat_work *w,
                                                                                 specdec__bytes text,
                                                                                 const specdec__vocab *v)
@@ -625,10 +628,10 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
             chat->thoughts = &specdec__thought_table[i];
 }
 
-/* ---- In a known format, for models without a template, or builds that run none. */
+/* ---- Known formats, for models without a template and builds that run none. */
 
-/* The same conversation for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has what no known
-   format writes. */
+/* Converts a conversation to messages for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has tools
+   or other input that no known format writes. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_chat_input *input,
                                                                   specdec__arena *arena, const specdec_message **out,
                                                                   specdec_error *error)

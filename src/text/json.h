@@ -8,36 +8,37 @@
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__JSON_DEPTH = 128 }; /* arrays and objects in each other */
+enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects within each other */
 
 enum {
     SPECDEC__JSON_NULL, SPECDEC__JSON_FALSE, SPECDEC__JSON_TRUE, SPECDEC__JSON_NUMBER, SPECDEC__JSON_STRING,
     SPECDEC__JSON_ARRAY, SPECDEC__JSON_OBJECT
 };
 
-/* A value, or the name of a member. Nodes stand in the order of the text: behind an array its items, behind an object
-   its members, each a name (a string) and a value; `next` is the first node behind all of that. */
+/* A JSON value, or the name of a member. Nodes are in the order of the text: an array is followed by its items, an
+   object by its members, each a name (a string) and a value. `next` is the index of the first node behind all these. */
 typedef struct specdec__json_node {
-    uint32_t from, to; /* bytes of the text that spell it, a string's quotes included */
+    uint32_t from, to; /* byte offsets of the value's text, a string's quotes included */
     uint32_t next;
     uint32_t count;    /* items of an array; members of an object */
     uint8_t kind;
-    uint8_t escaped;   /* a string: it has escapes; a number: it has a fraction or an exponent */
+    uint8_t escaped;   /* string: it has escapes; number: it has a fraction or an exponent */
 } specdec__json_node;
 
-/* A text, and room for its nodes; node 0 is its value. */
+/* A JSON text and its nodes; node 0 is the whole value. */
 typedef struct specdec__json {
     const unsigned char *text;
     size_t size;
-    specdec__json_node *nodes; /* (room) NULL: they are only counted */
-    size_t room, count;        /* count: nodes of the text, also those beyond the room */
-    const char *failed;        /* why the text is no JSON; NULL: it is */
-    size_t at;                 /* the byte where */
+    specdec__json_node *nodes; /* (room) NULL: nodes are only counted */
+    size_t room, count;        /* number of nodes of the text, also those beyond the room */
+    const char *failed;        /* why the text is not JSON; NULL: it is */
+    size_t at;                 /* byte offset of the error */
 } specdec__json;
 
-/* No text of so many bytes has more nodes. */
+/* An upper bound of the nodes of a text of so many bytes. */
 SPECDEC__INLINE size_t specdec__json_most(size_t bytes) { return bytes / 2 + 2; }
 
+/* Stores an error and its byte offset. Returns 0. */
 static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
 {
     j->failed = why;
@@ -45,7 +46,7 @@ static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
     return 0;
 }
 
-/* Four hexadecimal digits; -1: they are not there. */
+/* The value of four hexadecimal digits; -1: a digit is missing. */
 static int32_t specdec__json_hexadecimal(const unsigned char *at, const unsigned char *end)
 {
     int32_t code = 0;
@@ -66,7 +67,7 @@ static int32_t specdec__json_hexadecimal(const unsigned char *at, const unsigned
     return code;
 }
 
-/* Bytes of a character in UTF-8, 1..4. */
+/* Writes a character as UTF-8. Returns its bytes, 1 to 4. */
 static size_t specdec__json_encode(uint32_t code, unsigned char out[4])
 {
     const size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -78,8 +79,8 @@ static size_t specdec__json_encode(uint32_t code, unsigned char out[4])
     return size;
 }
 
-/* The next character of a string's text between its quotes: its bytes in UTF-8, 1..4, in out, and *at behind it. 0:
-   what stands there is none: a control character, no UTF-8, no escape, half a surrogate pair. *at < end. */
+/* Reads the next character between the quotes of a string: its UTF-8 bytes go to out, and *at moves behind it. Returns
+   their number; 0: a control character, invalid UTF-8, an invalid escape or half a surrogate pair. *at < end. */
 static size_t specdec__json_character(const unsigned char **at, const unsigned char *end, unsigned char out[4])
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -119,8 +120,9 @@ static size_t specdec__json_character(const unsigned char **at, const unsigned c
     return specdec__json_encode((uint32_t)code, out);
 }
 
-/* ---- Reading. */
+/* ---- Parsing. */
 
+/* The offset of the first byte from `at` on that is not white space. */
 static size_t specdec__json_space(const specdec__json *j, size_t at)
 {
     while (at < j->size && (j->text[at] == ' ' || j->text[at] == '\t' || j->text[at] == '\r' || j->text[at] == '\n'))
@@ -128,7 +130,7 @@ static size_t specdec__json_space(const specdec__json *j, size_t at)
     return at;
 }
 
-/* The end of the string whose first quote is at node->from; 0: the text has failed. */
+/* Parses a string from its first quote on, to its end. Returns 0 when it is invalid. */
 static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const unsigned char *c = j->text + at + 1, *const end = j->text + j->size;
@@ -150,6 +152,7 @@ static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node 
     return 1;
 }
 
+/* The offset of the first byte from `at` on that is no digit. */
 static size_t specdec__json_digits(const specdec__json *j, size_t at)
 {
     while (at < j->size && j->text[at] >= '0' && j->text[at] <= '9')
@@ -157,7 +160,7 @@ static size_t specdec__json_digits(const specdec__json *j, size_t at)
     return at;
 }
 
-/* A number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
+/* Parses a number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
 static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const size_t from = at + (j->text[at] == '-');
@@ -185,7 +188,7 @@ static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node
     return 1;
 }
 
-/* What begins at a byte: all of a string, a number or a word; of an array or object the bracket. */
+/* Parses the value at a byte: a whole string, number or word, but only the bracket of an array or object. */
 static int specdec__json_value(specdec__json *j, size_t at, specdec__json_node *node)
 {
     static const char *const words[] = {"null", "false", "true"};
@@ -215,13 +218,13 @@ static int specdec__json_value(specdec__json *j, size_t at, specdec__json_node *
     return specdec__json_fail(j, at, at < j->size ? "no value where one must be" : "it ends too early");
 }
 
-/* An array or object that is not at its end. */
+/* An array or object whose closing bracket has not been parsed yet. */
 typedef struct specdec__json_open {
     uint32_t node, count;
     int object;
 } specdec__json_open;
 
-/* Counts a node, and keeps it while there is room. */
+/* Counts a node, and stores it while there is room. */
 static void specdec__json_keep(specdec__json *j, const specdec__json_node *node)
 {
     if (j->count < j->room) {
@@ -231,8 +234,8 @@ static void specdec__json_keep(specdec__json *j, const specdec__json_node *node)
     j->count++;
 }
 
-/* Ends arrays and objects that end at a byte, one after the other, and takes the comma or the end behind them. open[0]
-   is no array. Returns the byte behind that. */
+/* Closes the arrays and objects that end at a byte, and reads the comma behind them, or the end of the text. open[0] is
+   the text itself. Returns the offset behind them. */
 static size_t specdec__json_close(specdec__json *j, size_t at, specdec__json_open *open, int *depth)
 {
     for (;;) {
@@ -260,7 +263,7 @@ static size_t specdec__json_close(specdec__json *j, size_t at, specdec__json_ope
     }
 }
 
-/* A member's name and the colon. Returns the byte of its value. */
+/* Parses the name of a member and its colon. Returns the offset of the value. */
 static size_t specdec__json_name(specdec__json *j, size_t at)
 {
     specdec__json_node name;
@@ -279,8 +282,8 @@ static size_t specdec__json_name(specdec__json *j, size_t at)
     return at + 1;
 }
 
-/* Is the text JSON? Fills the nodes, as far as there is room, and counts them; j->failed and j->at say why it is not.
-   Time: the size of the text. */
+/* Parses a JSON text in linear time: stores as many nodes as there is room for, and counts all. Returns whether it is
+   JSON; if not, j->failed and j->at say why and where. */
 static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
 {
     specdec__json_open open[SPECDEC__JSON_DEPTH + 1];
@@ -324,9 +327,9 @@ static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
     return !j->failed;
 }
 
-/* ---- Asking. */
+/* ---- Reading values. */
 
-/* The bytes that spell a value: of a string with its quotes and escapes. */
+/* The text of a value; a string's with its quotes and escapes. */
 static SPECDEC__UNUSED specdec__bytes specdec__json_raw(const specdec__json *j, size_t node)
 {
     specdec__bytes out;
@@ -336,7 +339,8 @@ static SPECDEC__UNUSED specdec__bytes specdec__json_raw(const specdec__json *j, 
     return out;
 }
 
-/* What a string says: the bytes it has; those that fit go to out[room]. No zero byte is written. */
+/* The value of a string: as many of its bytes as fit are written to out[room], without a terminating zero. Returns the
+   number of all its bytes. */
 static SPECDEC__UNUSED size_t specdec__json_string(const specdec__json *j, size_t node, char *out, size_t room)
 {
     const specdec__bytes raw = specdec__json_raw(j, node);
@@ -356,7 +360,7 @@ static SPECDEC__UNUSED size_t specdec__json_string(const specdec__json *j, size_
     return size;
 }
 
-/* Is a node a string that says these bytes? */
+/* Is a node a string with these bytes as its value? */
 static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t node, const char *text, size_t size)
 {
     const specdec__bytes raw = specdec__json_raw(j, node);
@@ -378,8 +382,8 @@ static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t nod
     return !size;
 }
 
-/* The value of an object's member: of several with this name the last, as Python has it. 0: there is none, or the node
-   is no object. */
+/* The value of an object's member, the last one where the name occurs twice, as in Python. 0: there is none, or the
+   node is no object. */
 static SPECDEC__UNUSED size_t specdec__json_member(const specdec__json *j, size_t object, const char *name)
 {
     const size_t size = strlen(name);
@@ -396,8 +400,8 @@ static SPECDEC__UNUSED size_t specdec__json_member(const specdec__json *j, size_
     return found;
 }
 
-/* A number's digits without sign, point and leading zeros, as an integer times ten to the *exponent. Returns whether
-   that is exact: at most 19 digits count, and the exponent stays within 9,999. */
+/* Reads a number as digits * 10^exponent, where digits is an integer. Returns whether that is exact: only 19 digits
+   fit, and the exponent stays within 9,999. */
 static int specdec__json_decimal(specdec__bytes raw, uint64_t *digits, int *exponent)
 {
     size_t i = raw.data[0] == '-';
@@ -429,7 +433,7 @@ static int specdec__json_decimal(specdec__bytes raw, uint64_t *digits, int *expo
     return exact;
 }
 
-/* Is a number an integer in value ("1e3" and "2.0", too) that fits? */
+/* Reads a number whose value is an integer ("1e3" and "2.0", too). Returns 0 when it is not, or does not fit. */
 static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t node, int64_t *out)
 {
     const int negative = j->text[j->nodes[node].from] == '-';
@@ -450,8 +454,8 @@ static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t 
     return 1;
 }
 
-/* A number as a double. Returns whether it is the nearest one to what the text says: with at most 15 digits and ten to
-   the 22nd (W. Clinger, 1990); all others are off by a few units in the last place. */
+/* Reads a number as a double. Returns whether the double is the nearest one: guaranteed for at most 15 digits and
+   powers of ten up to 22 (W. Clinger, 1990); others may be off by a few units in the last place. */
 static SPECDEC__UNUSED int specdec__json_double(const specdec__json *j, size_t node, double *out)
 {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
@@ -471,7 +475,7 @@ static SPECDEC__UNUSED int specdec__json_double(const specdec__json *j, size_t n
     for (; exponent > 0 && *out <= 1e300; exponent -= exponent < 22 ? exponent : 22)
         *out *= powers[exponent < 22 ? exponent : 22];
     if (exponent > 0)
-        *out *= exponent > 22 ? 1e300 : powers[exponent]; /* perhaps infinite */
+        *out *= exponent > 22 ? 1e300 : powers[exponent]; /* may become infinite */
     for (; exponent < 0 && *out > 0; exponent += exponent > -22 ? -exponent : 22)
         *out /= powers[exponent > -22 ? -exponent : 22];
     if (j->text[j->nodes[node].from] == '-')

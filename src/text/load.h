@@ -13,13 +13,13 @@
 
 SPECDEC__FOR_SIZE
 
-/* What the file holds, checked, before the indexes are built. */
+/* The arrays of a vocabulary in the file, checked, before indexes are built from them. */
 typedef struct specdec__vocab_source {
     specdec__gguf_value tokens, scores, types, merges;
 } specdec__vocab_source;
 
-/* An id in the vocabulary, or -1; *out keeps its value when the key is absent; a default that a small vocabulary does
-   not have becomes -1. */
+/* Reads a token id of the vocabulary, or -1. *out keeps its default when the key is absent; a default beyond the
+   vocabulary becomes -1. */
 static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
                                             int32_t *out, specdec_error *error)
 {
@@ -29,14 +29,14 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     if (result)
         return result;
     if (id == UINT32_MAX)
-        id = -1; /* how some converters write "none" */
+        id = -1; /* some converters write "none" so */
     if (id < -1 || id >= (int64_t)v->count)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not a token of this vocabulary of %u", key, v->count);
     *out = (int32_t)id;
     return SPECDEC_OK;
 }
 
-/* Reads tokenizer.ggml.model, and sets the defaults that go with it. */
+/* Reads tokenizer.ggml.model, and sets the defaults of that tokenizer. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     specdec__bytes model;
@@ -73,7 +73,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
     return SPECDEC_OK;
 }
 
-/* The token with this id, by a walk over the texts before it: before there are indexes. */
+/* The text of a token by a walk over all texts before it, as long as there is no index. */
 static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -83,7 +83,7 @@ static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t i
     return specdec__cursor_string(&c);
 }
 
-/* The pre-tokenizer of a vocabulary that is known by how many merges it has and by one of its tokens; NULL: none. */
+/* The pre-tokenizer of a vocabulary, recognised by its number of merges and one of its tokens; NULL: unknown. */
 static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t merges)
 {
     size_t i;
@@ -95,8 +95,8 @@ static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t me
     return NULL;
 }
 
-/* Reads tokenizer.ggml.pre, or tells it from the vocabulary where the file does not say it: older converters left it
-   out, or wrote "default". What is not recognised is cut as GPT-2 does, and noted. */
+/* Reads tokenizer.ggml.pre. Older converters left it out, or wrote "default": then the pre-tokenizer is recognised from
+   the vocabulary, or GPT-2's is used, with a note for the log. */
 static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     specdec__gguf_value merges;
@@ -107,7 +107,7 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
     v->words_given = words.data && !specdec__bytes_are(words, "default");
-    if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* it goes with only one */
+    if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* this tokenizer has only one pre-tokenizer */
         words.data = (const unsigned char *)"gemma4";
         words.size = strlen("gemma4");
         v->words_given = 1;
@@ -134,8 +134,8 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
     return SPECDEC_OK;
 }
 
-/* Phi-3's own tokenizer drops white space behind special tokens. Its vocabulary in GGUF does not say so; the model's
-   name, "Phi3", "phi-3-mini", "Phi 3.5", is all there is. */
+/* Is the model Phi-3? Its own tokenizer drops white space behind special tokens. The GGUF file does not say so; only
+   the model's name ("Phi3", "phi-3-mini", "Phi 3.5") tells. */
 static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 {
     specdec__bytes name;
@@ -153,17 +153,17 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
     return 0;
 }
 
-/* Does this special token take the white space behind it with it? */
+/* Does this special token absorb the white space behind it? */
 static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
 {
     return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
            !specdec__bytes_are(text, "<|endoftext|>");
 }
 
-/* Where the id of a token goes that prompts with gaps have. */
+/* The offset of a fill-in-the-middle token's id in specdec__vocab. */
 #define SPECDEC__VOCAB_GAP_AT(name) (offsetof(specdec__vocab, gap) + SPECDEC__GAP_##name * sizeof(int32_t))
 
-/* Where ids of special tokens, and flags, go in a specdec__vocab. */
+/* GGUF keys of special tokens and flags, and the offsets of their values in specdec__vocab. */
 static const struct {
     const char *key;
     unsigned short at;
@@ -187,7 +187,7 @@ static const struct {
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
 
-/* Reads the ids of special tokens and the flags. */
+/* Reads the ids of special tokens and the flags of specdec__vocab_id_table. */
 static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     size_t i;
@@ -212,14 +212,14 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
     return SPECDEC_OK;
 }
 
-/* Says that an array has not an item for every token. */
+/* Fails, as an array of the file has too few items for the tokens. */
 static specdec_result specdec__vocab_wrong_count(const char *key, uint64_t items, uint32_t tokens, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has %llu items for %u tokens", key, (unsigned long long)items,
                          tokens);
 }
 
-/* Reads scores (SPM), types and merges (BPE), and checks that they are there, of the right type and long enough. */
+/* Reads the arrays of scores (SPM), types and merges (BPE), and checks their presence, types and lengths. */
 static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specdec__gguf *gguf,
                                                  specdec__vocab_source *source, specdec_error *error)
 {
@@ -253,7 +253,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     return SPECDEC_OK;
 }
 
-/* Does a text have U+2581 behind anything but U+2581? */
+/* Does a text have U+2581 (a space in SPM) behind any other character? */
 static int specdec__vocab_space_inside(specdec__bytes text)
 {
     size_t i;
@@ -270,8 +270,7 @@ static int specdec__vocab_space_inside(specdec__bytes text)
     return 0;
 }
 
-/* The byte that a token stands for on its own, -1: none. Byte-level BPE: the one character that spells it; others:
-   <0x41>. */
+/* The byte that a token stands for alone; -1: none. Byte-level BPE spells it as one character, others as <0x41>. */
 static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
 {
     specdec__text_character c;
@@ -282,8 +281,8 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* Walks over all token texts twice, and notes what can be known without indexes: first what the types of some tokens
-   depend on. */
+/* Walks over all token texts twice, and sets the fields of v that need no index. The first walk finds tokens on which
+   the types of other tokens depend. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -307,7 +306,7 @@ static void specdec__vocab_survey(specdec__vocab *v)
     }
 }
 
-/* The mask of a hash table that is at most three quarters full. */
+/* The mask (size - 1) of a hash table that is at most three quarters full. */
 static uint32_t specdec__vocab_mask(uint32_t count)
 {
     uint32_t size = 16;
@@ -317,7 +316,7 @@ static uint32_t specdec__vocab_mask(uint32_t count)
     return size - 1;
 }
 
-/* Takes the memory of all indexes. */
+/* Reserves the memory of all indexes. */
 static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
 {
     v->slot_mask = specdec__vocab_mask(v->count);
@@ -336,9 +335,9 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Fills byte_token, text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special
-   ones. Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. Returns 0 when
-   hashes collide. */
+/* Fills byte_token, text_at, the hash table of plain tokens (the first of equal texts wins) and the list of special
+   tokens, unsorted. Unknown, control and byte tokens are not in the hash table, as plain text never yields them.
+   Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -367,7 +366,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
     return 1;
 }
 
-/* Longest text first; of equal lengths the lower id (Shell's sort). */
+/* Sorts special tokens by their texts' length, longest first, then by id (Shell's sort). */
 static void specdec__vocab_sort_specials(specdec__vocab *v)
 {
     uint32_t gap, i;
@@ -389,7 +388,7 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
         }
 }
 
-/* Adds a token that ends texts, unless its text says that it does not. */
+/* Adds an end-of-text token, unless its text shows that it does not end texts. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
     const struct specdec__vocab_marked *row =
@@ -402,7 +401,7 @@ static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
     v->ends[v->end_count++] = id;
 }
 
-/* The tokens that end a text: those the file names and the well-known ones. */
+/* Finds the end-of-text tokens: those that the file names, and well-known ones. */
 static void specdec__vocab_find_ends(specdec__vocab *v)
 {
     uint32_t i;
@@ -417,8 +416,8 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
-/* The merges, "left right" each, in order of rank. One that names no token is passed over; of equal ones the first
-   wins. Returns 0 when hashes collide. */
+/* Indexes the merges, each "left right", in order of rank. A merge with a text that is no token is skipped; of equal
+   merges the first counts. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
     specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
@@ -451,9 +450,9 @@ static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_va
     return 1;
 }
 
-/* Reads and checks the vocabulary of a file and builds its indexes in the arena. The file must outlive v. While the
-   arena only counts, the same checks are made and the same bytes taken, but v cannot be used.
-   Errors: FORMAT, UNSUPPORTED (another tokenizer), MEMORY. */
+/* Reads and checks the vocabulary of a GGUF file, and builds its indexes in the arena. The file must outlive v. If the
+   arena only counts, all checks are made, but v cannot be used. Errors: FORMAT, UNSUPPORTED (another tokenizer),
+   MEMORY. */
 static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, const specdec__gguf *gguf,
                                                           specdec__arena *arena, specdec_error *error)
 {
@@ -494,7 +493,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     return SPECDEC_OK;
 }
 
-/* Tells the log what of a vocabulary the file did not say. */
+/* Logs the properties of a vocabulary that its file does not state. */
 static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
 {
     if (v->words && v->words_given < 0)
@@ -504,9 +503,10 @@ static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const s
         specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
 }
 
+/* Results of comparing two vocabularies. */
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
-/* Is a token with this text there only to round up the vocabulary? */
+/* Does a token with this text only pad the vocabulary to a round size? */
 static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
@@ -521,10 +521,10 @@ static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specd
     return 0;
 }
 
-/* May a draft with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts. PADDED: the
-   longer one only has unused tokens behind the end of the shorter one, whose count is then *first_different. DIFFERENT:
-   *first_different is the first id that differs (0 when the tokenizers are of different kinds). Both may have been only
-   counted. */
+/* Can a draft model with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts.
+   PADDED: the longer one only has padding tokens at its end; *first_different is the count of the shorter one.
+   DIFFERENT: *first_different is the first id whose tokens differ (0 when the tokenizers are of different kinds). Works
+   without indexes. */
 static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const specdec__vocab *b,
                                                   uint32_t *first_different)
 {
@@ -553,7 +553,7 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
     return a->count == b->count ? SPECDEC__VOCAB_SAME : SPECDEC__VOCAB_PADDED;
 }
 
-/* Bytes of the first stretch of a text (length > 0) that can be merged on its own. */
+/* Bytes of the first stretch of a text (length > 0) across whose end no merge can reach. */
 static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char *text, size_t length)
 {
     size_t at = 0;

@@ -9,18 +9,21 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__VOCAB_FURTHEST 4096 /* places from its hash on among which an entry is */
+#define SPECDEC__VOCAB_FURTHEST 4096 /* entries probed from the place of a hash on, at most */
 
+/* Adds a byte to a hash. */
 SPECDEC__INLINE uint32_t specdec__vocab_hash_byte(uint32_t hash, unsigned char byte)
 {
     return (hash ^ byte) * 16777619u;
 }
 
+/* Mixes the bits of a hash after its last byte. */
 SPECDEC__INLINE uint32_t specdec__vocab_hash_end(uint32_t hash)
 {
     return (hash ^ hash >> 15) * 0x2c1b3c6du ^ hash >> 13;
 }
 
+/* Adds bytes to a hash. */
 static uint32_t specdec__vocab_hash(uint32_t hash, specdec__bytes part)
 {
     size_t i;
@@ -30,7 +33,7 @@ static uint32_t specdec__vocab_hash(uint32_t hash, specdec__bytes part)
     return hash;
 }
 
-/* The id of the token whose text is a, followed by b unless that is NULL, spelled as in the file; -1: none. */
+/* The id of the token whose text in the file is a, or a followed by b (if not NULL); -1: there is none. */
 static int32_t specdec__vocab_find_spelled(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
 {
     uint32_t hash = specdec__vocab_hash(0, a), entry;
@@ -50,19 +53,20 @@ static int32_t specdec__vocab_find_spelled(const specdec__vocab *v, specdec__byt
     return -1;
 }
 
-/* A stretch of plain text; the byte at place 0 is a space that is not there when prefix is 1. */
+/* A stretch of plain text; prefix 1: byte 0 is an added space that is not in the text. */
 typedef struct specdec__text_run {
     const unsigned char *text;
-    size_t length; /* with the prefix */
+    size_t length; /* bytes, the prefix included */
     size_t prefix; /* 0 or 1 */
 } specdec__text_run;
 
+/* A byte of a stretch, as plain text. */
 SPECDEC__INLINE unsigned char specdec__text_run_byte(const specdec__text_run *run, size_t at)
 {
     return at < run->prefix ? (unsigned char)' ' : run->text[at - run->prefix];
 }
 
-/* Are the bytes [from, from + length) of a run, spelled, this text? */
+/* Are the bytes [from, from + length) of a stretch, spelled as token texts are, equal to a token's text? */
 static int specdec__text_run_equals(const specdec__text_run *run, size_t from, size_t length, int model,
                                     specdec__bytes text)
 {
@@ -79,7 +83,7 @@ static int specdec__text_run_equals(const specdec__text_run *run, size_t from, s
     return at == text.size;
 }
 
-/* The id of the token that the bytes [from, from + length) of a run spell; -1: none. */
+/* The id of the token that spells the bytes [from, from + length) of a stretch; -1: there is none. */
 static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_run *run, size_t from, size_t length)
 {
     unsigned char spelled[3];
@@ -101,12 +105,13 @@ static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_
     return -1;
 }
 
+/* The hash of a pair of token ids. */
 SPECDEC__INLINE uint32_t specdec__vocab_pair_hash(uint32_t left, uint32_t right)
 {
     return specdec__vocab_hash_end(left * 0x9e3779b1u ^ right * 0x85ebca77u ^ right >> 9);
 }
 
-/* The rank of the merge (left, right), lower is earlier; SPECDEC__TEXT_NONE: there is none. */
+/* The rank of the merge of two tokens, lower is earlier; SPECDEC__TEXT_NONE: there is no such merge. */
 static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint32_t right)
 {
     uint32_t hash = specdec__vocab_pair_hash(left, right), entry;
@@ -118,8 +123,8 @@ static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint
     return SPECDEC__TEXT_NONE;
 }
 
-/* Puts an entry into a table of open places. Returns 0 when its place would be further from its hash than chance ever
-   puts it: a file whose texts all share one would take a time that grows with the square of their number. */
+/* Enters an entry into a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_FURTHEST places from
+   its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
 static int specdec__vocab_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
 {
     int i;

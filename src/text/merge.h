@@ -12,13 +12,15 @@
 
 SPECDEC__FOR_SIZE
 
-/* Where tokens go. count goes on counting when there is no more room. */
+/* An array that receives tokens; count also counts tokens beyond the capacity. */
 typedef struct specdec__text_sink {
     int32_t *tokens;
     size_t capacity, count;
-    int after_unknown; /* the last token was the unknown one: SPM writes one for several in a row */
+    int after_unknown; /* the last token was the unknown token: SPM writes it once for several unknown characters in a
+                          row */
 } specdec__text_sink;
 
+/* Appends a token. */
 static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
 {
     if (sink->count < sink->capacity)
@@ -27,28 +29,30 @@ static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
     sink->after_unknown = 0;
 }
 
-/* The state of merging one run of n bytes; a symbol is named by the place of its first byte. 12.5 bytes per byte. */
+/* The state of merging a stretch of n bytes; a symbol is identified by the offset of its first byte. 12.5 bytes a
+   byte. */
 typedef struct specdec__text_merger {
     const specdec__vocab *v;
     specdec__text_run run;
-    uint32_t *span;  /* (n) bytes of a symbol, at its first and at its last byte */
-    uint32_t *token; /* (n) id of a symbol, or none */
-    uint32_t *key;   /* (n) urgency of merging a symbol with the next one: lower is sooner; none at other places */
-    uint32_t *best;  /* (2 blocks) tournament of places: the best of each block from [blocks] on, of all in [1] */
+    uint32_t *span;  /* (n) bytes of a symbol, stored at its first and its last byte */
+    uint32_t *token; /* (n) token id of a symbol, or none */
+    uint32_t *key;   /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
+    uint32_t *best;  /* (2 * blocks) tournament tree of offsets: best of each block from index blocks on, best of all at
+                        index 1 */
     size_t blocks;
 } specdec__text_merger;
 
-/* A score as a key: higher scores give lower keys, never SPECDEC__TEXT_NONE. */
+/* A score as a key: higher scores give lower keys, but never SPECDEC__TEXT_NONE. */
 static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
 {
     uint32_t bits = specdec__load_u32(v->scores + (size_t)id * 4);
 
     if (bits == 0x80000000u)
-        bits = 0; /* -0 equals 0 */
+        bits = 0; /* -0 counts as 0 */
     return bits >> 31 ? bits : 0x7fffffffu - bits;
 }
 
-/* The key of merging the symbol at a place with the one behind it. */
+/* The key of merging the symbol at an offset with the next symbol. */
 static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
 {
     size_t next = at + m->span[at];
@@ -65,7 +69,7 @@ static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
     return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->v, (uint32_t)id);
 }
 
-/* The place with the lower key; of equal ones the left. */
+/* The offset with the lower key; of equal keys the left one. */
 SPECDEC__INLINE uint32_t specdec__text_better(const specdec__text_merger *m, uint32_t a, uint32_t b)
 {
     if (m->key[a] != m->key[b])
@@ -73,7 +77,7 @@ SPECDEC__INLINE uint32_t specdec__text_better(const specdec__text_merger *m, uin
     return a < b ? a : b;
 }
 
-/* Finds the best place of a block anew. */
+/* Recomputes the best offset of a block, and its path in the tournament tree. */
 static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
 {
     size_t at = block * SPECDEC__TEXT_BLOCK, end = at + SPECDEC__TEXT_BLOCK;
@@ -84,6 +88,7 @@ static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
     m->best[m->blocks + block] = best;
 }
 
+/* Sets the key at an offset, and updates the tournament tree. */
 static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t key)
 {
     size_t node = m->blocks + at / SPECDEC__TEXT_BLOCK;
@@ -94,7 +99,7 @@ static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t k
         m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
 }
 
-/* Lays out the first symbols: bytes for byte-level BPE, else characters. */
+/* Creates the first symbols: bytes for byte-level BPE, else characters. */
 static void specdec__text_first_symbols(specdec__text_merger *m)
 {
     size_t n = m->run.length, at, size = 1, node;
@@ -127,7 +132,7 @@ static void specdec__text_first_symbols(specdec__text_merger *m)
         m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
 }
 
-/* Merges the most urgent pair until there is none. */
+/* Merges the pair with the lowest key until no pair can be merged. */
 static void specdec__text_merge(specdec__text_merger *m)
 {
     uint32_t at;
@@ -146,8 +151,8 @@ static void specdec__text_merge(specdec__text_merger *m)
     }
 }
 
-/* Writes a symbol that is no token. Where the vocabulary has all of its bytes as tokens: those. Else SPM writes the
-   unknown token, if there is one, and BPE writes nothing (StarCoder's has no tokens for bytes that UTF-8 never has). */
+/* Writes a symbol that is no token: as byte tokens, if the vocabulary has all its bytes; else SPM writes the unknown
+   token, and BPE nothing (StarCoder has no tokens for bytes that never occur in UTF-8). */
 static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
 {
     unsigned char spelled[3];
@@ -171,14 +176,14 @@ static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, s
     sink->after_unknown = 1;
 }
 
-/* Scratch bytes that merging a run of n bytes takes. */
+/* Bytes of scratch memory for merging a stretch of n bytes. */
 static size_t specdec__text_merge_bytes(size_t n)
 {
     return specdec__size_multiply(specdec__size_add(specdec__size_multiply(n, 3), (n / SPECDEC__TEXT_BLOCK + 1) * 2),
                                   sizeof(uint32_t));
 }
 
-/* Tokens of one run. scratch is aligned for uint32_t. */
+/* Tokenizes a stretch by merging. scratch is aligned for uint32_t. */
 static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const specdec__text_run *run,
                                                  specdec__text_sink *sink, uint32_t *scratch, size_t scratch_size,
                                                  specdec_error *error)

@@ -9,23 +9,23 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string */
 
-/* Bytes of copies of all stop strings, each with a zero byte behind it. */
+/* Bytes for copies of all stop strings, each with a terminating zero. */
 #define SPECDEC__STOP_ROOM (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
 
-/* Looks for stop strings in bytes that come piece by piece; zero is the beginning. What is held back is always the
-   beginning of a stop string, so its length and that string's number say all. */
+/* Searches for stop strings in bytes that arrive in pieces; all zeros: the initial state. The bytes held back always
+   are the beginning of a stop string, so that its number and their count describe them. */
 typedef struct specdec__stop_scan {
     int count;
-    int held_of;  /* the string of which the beginning is held back */
+    int held_of;  /* number of the stop string whose beginning is held back */
     size_t held;  /* bytes held back */
-    int stopped;  /* 1 + the number of the string that was found; 0: none was */
-    size_t cut;   /* bytes taken from where that begins; 0: none was found, or it was cut off */
-    size_t bytes; /* of all strings */
+    int stopped;  /* 1 + the number of the stop string that was found; 0: none */
+    size_t cut;   /* bytes of the stop string that were held back or taken; 0: none was found, or it was cut off */
+    size_t bytes; /* bytes of all stop strings */
     specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
 } specdec__stop_scan;
 
-/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many; or when
-   all together are too long. */
+/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty or too long, or there are too many
+   strings or bytes of strings. */
 static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan, const char *string, size_t length,
                                                         specdec_error *error)
 {
@@ -39,8 +39,8 @@ static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan
     return SPECDEC_OK;
 }
 
-/* Makes a scan's strings copies in out[SPECDEC__STOP_ROOM], where strings of it may lie already. Apart, as the stack
-   holds them meanwhile. */
+/* Copies all stop strings to out[SPECDEC__STOP_ROOM], which may already hold some of them. Not inlined, as it needs a
+   second copy on the stack. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_scan *scan, unsigned char *out)
 {
     unsigned char copies[SPECDEC__STOP_ROOM];
@@ -57,7 +57,7 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_s
         memcpy(out, copies, at);
 }
 
-/* Do the bytes held back, followed by next, end with the first length bytes of a string? */
+/* Do the held bytes, followed by `next`, end with the first `length` bytes of a string? */
 static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes string, size_t length, unsigned char next)
 {
     if (string.data[length - 1] != next)
@@ -66,7 +66,7 @@ static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes str
            memcmp(string.data, scan->strings[scan->held_of].data + scan->held - (length - 1), length - 1) == 0;
 }
 
-/* Takes one byte. Returns how many bytes, of those held back and this one, are no part of a stop string. */
+/* Takes a byte. Returns how many bytes, of the held ones and this one, cannot be part of a stop string. */
 static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
 {
     size_t longest = 0, all = scan->held + 1, length;
@@ -96,9 +96,9 @@ static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
     return length;
 }
 
-/* Takes bytes and hands out those that surely come before any stop string: *written of them, some of which may be from
-   earlier calls; size must be at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string scan->stopped is
-   set, everything before it has been handed out and nothing more is. out and bytes must not overlap. */
+/* Takes bytes and writes those that surely lie in front of any stop string to out: *written bytes, also from earlier
+   calls. size is at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string, scan->stopped is set, and
+   nothing more is written. out and bytes must not overlap. */
 static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *scan, const unsigned char *bytes,
                                                          size_t length, unsigned char *out, size_t size,
                                                          size_t *written, specdec_error *error)
@@ -125,8 +125,8 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *sca
     return SPECDEC_OK;
 }
 
-/* Hands out what is held back when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns
-   the number of bytes. */
+/* Writes the held bytes when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns their
+   number. */
 static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsigned char *out)
 {
     size_t count = scan->held;
